@@ -3,6 +3,7 @@
 # A check exits 0 (holds), 1 (broken, each place named) or 77 (cannot be checked here).
 
 cd "$(dirname "$0")/../.." || exit 1
+# shellcheck disable=SC2034 # read by finish and by the checks
 failures=0
 
 bad() {
