@@ -4,7 +4,12 @@
 #
 # Understood: kernel-doc comments ("/**", "NAME - summary", "@param: text",
 # paragraphs, "Return: text"), "DOC:" comments, and "/* ---- title */" lines,
-# which start a group of calls. What stands under #ifdef __cplusplus is skipped.
+# which start a group of calls. What only C++ sees is skipped.
+#
+# Prototypes that follow a documented one without an empty line share its
+# comment ("NAME, NAME - summary"). A parameter that a comment leaves out is as
+# at the nearest earlier call that describes it; a "Return:" that it leaves out
+# is that of the first call that it names.
 
 function fail(line, text)
 {
@@ -24,9 +29,17 @@ function trim(s)
 BEGIN { group = "" }
 
 /^#[ \t]*if/ {
-	nest++
-	if (!skip && $0 ~ /__cplusplus/)
+	cxx[++nest] = ($0 !~ /__cplusplus/) ? "" : ($0 ~ /ifndef|!/) ? "else" : "then"
+	if (!skip && cxx[nest] == "then")
 		skip = nest
+	next
+}
+/^#[ \t]*else/ {
+	if (skip == nest)
+		skip = 0
+	else if (!skip && cxx[nest] == "else")
+		skip = nest
+	next
 }
 /^#[ \t]*endif/ {
 	if (skip == nest)
@@ -34,7 +47,8 @@ BEGIN { group = "" }
 	nest--
 	next
 }
-skip || /^#[ \t]*(if|el)/ { next }
+skip || /^#[ \t]*el/ { next }
+/^[ \t]*$/ && decl == "" && !in_doc { shared = 0 }
 
 in_doc {
 	if ($0 ~ /\*\//) {
@@ -90,6 +104,7 @@ decl != "" || /[^ \t]/ {
 # Splits a finished comment into summary, parameters, paragraphs and Return.
 function end_doc(  i, s, where, key, line)
 {
+	close_group()
 	line = doc_line[1]
 	if (line ~ /^DOC:/) {
 		for (i = 2; i <= doc_n; i++)
@@ -106,6 +121,8 @@ function end_doc(  i, s, where, key, line)
 	have_doc = 1
 	doc_name = substr(line, 1, i - 1)
 	sub(/\(\)$/, "", doc_name)
+	several = doc_name ~ /[,*]/
+	sub(/,.*/, "", doc_name)
 	doc_sum = substr(line, i + 3)
 	doc_body_n = 0
 	doc_ret = ""
@@ -113,6 +130,11 @@ function end_doc(  i, s, where, key, line)
 	where = "summary"
 	for (i = 2; i <= doc_n; i++) {
 		s = doc_line[i]
+		# a "Return:" behind a sentence of the last line
+		if (s ~ /\. Return: /) {
+			doc_body[++doc_body_n] = substr(s, 1, index(s, ". Return: "))
+			s = substr(s, index(s, ". Return: ") + 2)
+		}
 		if (s ~ /^@[A-Za-z_.]+:/) {
 			key = s
 			sub(/^@/, "", key)
@@ -160,11 +182,22 @@ function end_decl(  d, flat, name)
 			sub(/.*[ *]/, "", name)
 		}
 		add_type(name, d)
-	} else if (flat ~ /\(/) {
-		if (have_doc || flat !~ /^static /)
+	} else if (flat ~ /\(/ && flat !~ /^(_Static_assert|static_assert) ?\(/) {
+		if (have_doc || shared || flat !~ /^static /)
 			file_call(flat)
 	}
 	have_doc = 0
+}
+
+# A comment's parameters must occur in one of the calls that share it.
+function close_group(  keys, n, i)
+{
+	n = split(trim(doc_params), keys, /  */)
+	for (i = 1; i <= n && want != ""; i++)
+		if (!index(want, " " keys[i] " "))
+			fail(doc_at, group_name "(): @" keys[i] " is no parameter")
+	want = ""
+	shared = 0
 }
 
 function file_aggregate(d, flat,  tag, alias)
@@ -192,51 +225,69 @@ function add_type(name, text)
 	type_text[name] = text
 }
 
-function file_call(flat,  name, args, key, keys, n, i, want)
+function file_call(flat,  name, args, n, i)
 {
 	sub(/ ?\{.*/, ";", flat)
 	gsub(/ ?__attribute__ ?\(\(([^()]|\([^()]*\))*\)\)/, "", flat)
+	gsub(/ [A-Z][A-Z0-9_]*_DEFAULT\([^()]*\)/, "", flat)
 	sub(/^(static )?(inline )?/, "", flat)
 	while (flat ~ /^[A-Z][A-Z0-9_]+ +[A-Za-z_]+[ *]/)
 		sub(/^[A-Z][A-Z0-9_]+ +/, "", flat)
 	name = flat
 	sub(/ ?\(.*/, "", name)
 	sub(/.*[ *]/, "", name)
-	if (!have_doc) {
+	if (!have_doc && !shared) {
 		fail(decl_at, name "() has no doc comment")
 		return
 	}
-	if (name != doc_name) {
+	if (have_doc && !several && name != doc_name) {
 		fail(doc_at, "comment of " doc_name "() stands before " name "()")
 		return
 	}
+	if (have_doc)
+		group_name = name
+	shared = 1
 	call[++call_n] = name
 	is_call[name] = 1
+	call_at[name] = decl_at
 	proto[name] = flat
 	call_group[name] = group
 	summary[name] = doc_sum
 	ret[name] = doc_ret
-	if (doc_ret == "" && flat !~ /^void [A-Za-z_]/)
-		fail(doc_at, name "(): no \"Return:\"")
 	body_n[name] = doc_body_n
 	for (i = 1; i <= doc_body_n; i++)
 		body[name, i] = doc_body[i]
 
 	n = split_args(flat, args)
-	want = ""
+	want = want " "
 	for (i = 1; i <= n; i++) {
 		param[name, i] = args[i]
 		want = want " " args[i] " "
 		if (index(doc_params, " " args[i] " "))
-			param_text[name, i] = doc_param[args[i]]
+			described[args[i]] = doc_param[args[i]]
+		if (args[i] in described)
+			param_text[name, i] = described[args[i]]
 		else
-			fail(doc_at, name "(): @" args[i] " is not described")
+			fail(decl_at, name "(): @" args[i] " is not described")
 	}
 	param_n[name] = n
-	n = split(trim(doc_params), keys, /  */)
-	for (i = 1; i <= n; i++)
-		if (!index(want, " " keys[i] " "))
-			fail(doc_at, name "(): @" keys[i] " is no parameter")
+}
+
+# The result of a call whose comment has no "Return:".
+function inherit_return(name,  text, i, m)
+{
+	text = summary[name]
+	for (i = 1; i <= body_n[name]; i++)
+		text = text " " body[name, i]
+	while (match(text, /[A-Za-z_][A-Za-z0-9_]*\(\)/)) {
+		m = substr(text, RSTART, RLENGTH - 2)
+		text = substr(text, RSTART + RLENGTH)
+		if (m != name && (m in is_call) && ret[m] != "") {
+			ret[name] = "as " m "()."
+			return
+		}
+	}
+	fail(call_at[name], name "(): no \"Return:\"")
 }
 
 # The text between the parameter list's parentheses.
@@ -670,6 +721,10 @@ function overview_page(  i, s, g)
 }
 
 END {
+	close_group()
+	for (k = 1; k <= call_n; k++)
+		if (ret[call[k]] == "" && proto[call[k]] !~ /^void [A-Za-z_]/)
+			inherit_return(call[k])
 	if (in_doc || decl != "")
 		fail(FNR, "the file ends inside a comment or declaration")
 	if (!call_n)
