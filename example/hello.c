@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
+#define _GNU_SOURCE 1
 #include <fcntl.h>
 #include <phoenix.h>
 #include <stdio.h>
