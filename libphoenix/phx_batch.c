@@ -82,8 +82,8 @@ static void resolve(struct phxfs_batch *batch)
 {
 	for (int i = 0; i < batch->count; i++) {
 		const phxfs_io_req_t *r = &batch->reqs[i];
-		int err = phx_xfer_start(&batch->xfers[i], batch->write, r->fd, r->device_id, r->buf,
-					 r->buf_offset, r->nbytes, r->f_offset);
+		int err = phx_xfer_start(&batch->xfers[i], batch->write, r->fd, r->device_id,
+					 r->buf, r->buf_offset, r->nbytes, r->f_offset);
 
 		if (!err && r->fd < 0) {
 			phx_xfer_end(&batch->xfers[i], -EBADF);

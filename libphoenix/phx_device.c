@@ -247,8 +247,9 @@ int phxfs_device_info(int device_id, struct phxfs_device_info *info)
 	struct phx_device *dev;
 
 	if (!info || info->size < sizeof(*info))
-		return phx_fail(-EINVAL, "device_info", "set size to sizeof(struct phxfs_device_info)",
-				"%s", info ? "size too small" : "NULL");
+		return phx_fail(-EINVAL, "device_info",
+				"set size to sizeof(struct phxfs_device_info)", "%s",
+				info ? "size too small" : "NULL");
 	phx_init();
 	dev = phx_device_find(device_id);
 	if (!dev)

@@ -71,7 +71,8 @@ int phx_file_reopen(struct phx_file *file)
 	} while (file->buffered < 0 && errno == EINTR);
 	if (file->buffered < 0)
 		return phx_fail(-errno, "reopen without O_DIRECT",
-				"use aligned requests, or a descriptor without O_DIRECT", "%s", path);
+				"use aligned requests, or a descriptor without O_DIRECT", "%s",
+				path);
 	return 0;
 }
 

@@ -83,7 +83,8 @@ static __attribute__((cold)) int fail_buffer(bool write, int device_id, uintptr_
 				"%#zx is in no registration of device %d", (size_t)addr, device_id);
 	phx_fail(-EFAULT, op_name(write), "stay inside one registration",
 		 "%zu bytes at %#zx pass the end of the registration of %#zx bytes at %#zx", len,
-		 (size_t)addr, atomic_load(&part->range.len), (size_t)atomic_load(&part->range.base));
+		 (size_t)addr, atomic_load(&part->range.len),
+		 (size_t)atomic_load(&part->range.base));
 	phx_region_put(dev, part);
 	return -EFAULT;
 }
@@ -114,11 +115,11 @@ int phx_xfer_start(struct phx_xfer *x, bool write, int fd, int device_id, const 
 			x->region = phx_region_get(x->dev, addr, nbytes);
 		if (!x->region)
 			return fail_buffer(write, device_id, addr, nbytes);
-		x->io = x->region->io_addr ?
-				(char *)x->region->io_addr +
-					(addr - atomic_load_explicit(&x->region->range.base,
-								     memory_order_relaxed)) :
-				NULL;
+		x->io = NULL;
+		if (x->region->io_addr)
+			x->io = (char *)x->region->io_addr +
+				(addr - atomic_load_explicit(&x->region->range.base,
+							     memory_order_relaxed));
 	}
 	x->path = choose_path(x->dev);
 	if (x->path != PHXFS_PATH_DIRECT && phx_config.path == PHX_PATH_DIRECT) {
@@ -165,7 +166,7 @@ int phx_xfer_fail(int err, bool write, int fd, size_t len, off_t off)
 	const char *cure = NULL;
 
 	if (err == -EOPNOTSUPP)
-		cure = "PHX_PATH=direct: use requests and buffers aligned to the file system's block";
+		cure = "PHX_PATH=direct: align requests and buffers to the file system's block";
 	else if (err == -EINVAL)
 		cure = "check the descriptor and the offsets; phx check PATH tests the file system";
 	else if (err == -EBADF)
@@ -438,7 +439,8 @@ static int direct_part(struct phx_xfer *x, struct phx_file *file, size_t at, siz
 		return -EOPNOTSUPP;
 	at += *moved;
 	len -= *moved;
-	err = x->write ? write_unaligned(x, file, at, len, &n) : read_unaligned(x, file, at, len, &n);
+	err = x->write ? write_unaligned(x, file, at, len, &n) :
+			 read_unaligned(x, file, at, len, &n);
 	*moved += n;
 	return err;
 }

@@ -225,7 +225,8 @@ int phxfs_deregmem(int device_id, const void *addr, size_t len)
 		err = not_open(dev, "deregmem");
 	else if (!r || r->state != PHX_REGION_LIVE || base_of(r) != (uintptr_t)addr ||
 		 len_of(r) != len)
-		err = phx_fail(-EINVAL, "deregmem", "pass the address and length of its phxfs_regmem()",
+		err = phx_fail(-EINVAL, "deregmem",
+			       "pass the address and length of its phxfs_regmem()",
 			       "%#zx bytes at %p are not a registration of device %d", len, addr,
 			       device_id);
 	else if (--r->users == 0)

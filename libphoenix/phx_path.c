@@ -131,8 +131,9 @@ int phxfs_path_query(int fd, int device_id, const void *buf, size_t nbytes, off_
 	if (x.region)
 		phx_region_put(x.dev, x.region);
 	out.size = info->size;
-	snprintf(out.text, sizeof(out.text), "%s on %s%s: %s", path_names[out.path], file_system(fd),
-		 out.dma ? ", O_DIRECT" : ", page cache", reason_texts[out.reason]);
+	snprintf(out.text, sizeof(out.text), "%s on %s%s: %s", path_names[out.path],
+		 file_system(fd), out.dma ? ", O_DIRECT" : ", page cache",
+		 reason_texts[out.reason]);
 	memcpy(info, &out, sizeof(out));
 	if (phx_config.path == PHX_PATH_DIRECT && out.chunk_bytes)
 		return phx_fail(-EOPNOTSUPP, "path_query", "unset PHX_PATH, or align the request",

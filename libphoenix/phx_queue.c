@@ -415,7 +415,8 @@ int phxfs_queue_wait(phxfs_queue_t *q, struct phxfs_completion *out, int min, in
 	if (err)
 		return err;
 	if (!out || min < 0 || max < 1 || max < min ||
-	    (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)))
+	    (timeout &&
+	     (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)))
 		return phx_fail(-EINVAL, "queue_wait", NULL, "min %d, max %d, out %p", min, max,
 				(void *)out);
 	if (timeout)
@@ -459,7 +460,8 @@ static bool cancel_slot(phxfs_queue_t *q, struct slot *slot)
 
 	if (slot->state == SLOT_LANE)
 		take_out(&q->lane, slot);
-	else if (slot->state != SLOT_JOB || slot->job.slices[0].at || !phx_pool_take_back(&slot->job))
+	else if (slot->state != SLOT_JOB || slot->job.slices[0].at ||
+		 !phx_pool_take_back(&slot->job))
 		return false;
 	if (slot->state == SLOT_JOB)
 		phx_job_free(&slot->job);
@@ -483,8 +485,8 @@ int phxfs_queue_cancel(phxfs_queue_t *q, void *user_data)
 	reap(q);
 	slot = oldest(q, user_data);
 	if (!slot)
-		err = phx_fail(-ENOENT, "queue_cancel", NULL, "no request with user_data %p in flight",
-			       user_data);
+		err = phx_fail(-ENOENT, "queue_cancel", NULL,
+			       "no request with user_data %p in flight", user_data);
 	else if (!cancel_slot(q, slot))
 		err = phx_fail(-EALREADY, "queue_cancel", "wait for its completion",
 			       "the request with user_data %p is running", user_data);

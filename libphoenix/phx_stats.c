@@ -76,7 +76,8 @@ void phx_stats_init(void)
 	if (!phx_stats)
 		phx_stats = &last_resort;
 	if (phx_config.stats && stats_fd < 0)
-		phx_log(PHXFS_LOG_WARN, "no memfd for the counters: phx stat cannot see this process");
+		phx_log(PHXFS_LOG_WARN,
+			"no memfd for the counters: phx stat cannot see this process");
 	stamp(phx_stats);
 }
 

@@ -151,7 +151,8 @@ int phxfs_stats_view_latency(phxfs_stats_view_t *view, int op, struct phxfs_late
 	uint64_t bucket[PHX_STATS_BUCKETS];
 	struct phx_histogram *h;
 
-	if (!view || !out || out->size < sizeof(*out) || (op != PHXFS_OP_READ && op != PHXFS_OP_WRITE))
+	if (!view || !out || out->size < sizeof(*out) ||
+	    (op != PHXFS_OP_READ && op != PHXFS_OP_WRITE))
 		return phx_fail(-EINVAL, "stats_view_latency",
 				"set size to sizeof(struct phxfs_latency)", "arguments");
 	watch(view->memory);

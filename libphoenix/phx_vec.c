@@ -95,7 +95,8 @@ static ssize_t run(struct vec *v)
 			phx_xfer_count(&v->xfers[i], (size_t)got);
 		else
 			got = 0;
-		err = phx_xfer_part(&v->xfers[i], (size_t)got, v->xfers[i].len - (size_t)got, &moved);
+		err = phx_xfer_part(&v->xfers[i], (size_t)got, v->xfers[i].len - (size_t)got,
+				    &moved);
 		done += moved;
 		if (err || (size_t)got + moved < v->xfers[i].len)
 			return phx_xfer_result(done, err);

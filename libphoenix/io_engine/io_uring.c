@@ -205,7 +205,8 @@ static struct phx_io *reap(struct phx_engine *engine)
 	struct io_uring_cqe *cqe;
 	unsigned int head, seen = 0;
 
-	if (!engine->shared && (*engine->ring.sq.kflags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)))
+	if (!engine->shared &&
+	    (*engine->ring.sq.kflags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)))
 		io_uring_get_events(&engine->ring);
 	while (engine->restart) {
 		struct phx_io *io = engine->restart;
