@@ -16,12 +16,14 @@
 #include "phx_device.h"
 #include "phx_error.h"
 #include "phx_init.h"
+#include "phx_path.h"
 #include "phx_staging.h"
 
 #define MAX_CONNECTORS 8
 
+struct phx_device *phx_devices[PHX_MAX_DEVICES];
+
 /* Written by phx_device_init() only. */
-static struct phx_device *devices[PHX_MAX_DEVICES];
 static int device_total;
 static struct connector {
 	const struct devconn_ops *ops;
@@ -87,7 +89,7 @@ static void add_device(const struct devconn_ops *ops, int ordinal)
 	dev->ordinal = ordinal;
 	pthread_mutex_init(&dev->lock, NULL);
 	pthread_cond_init(&dev->changed, NULL);
-	devices[device_total++] = dev;
+	phx_devices[device_total++] = dev;
 }
 
 /* PCI order; devices without an address keep their vendor's order, last. */
@@ -105,6 +107,7 @@ static int by_bdf(const void *a, const void *b)
 
 void phx_device_init(void)
 {
+	phx_path_host = phx_path_choose(PHXFS_MODE_HOST);
 	for (int i = 0; devconn_list[i] && connector_total < MAX_CONNECTORS; i++) {
 		struct connector *c = &connectors[connector_total];
 
@@ -112,25 +115,21 @@ void phx_device_init(void)
 		for (int n = 0; n < c->count; n++)
 			add_device(c->ops, n);
 	}
-	qsort(devices, (size_t)device_total, sizeof(devices[0]), by_bdf);
+	qsort(phx_devices, (size_t)device_total, sizeof(phx_devices[0]), by_bdf);
 	for (int i = 0; i < device_total; i++) {
-		devices[i]->id = i;
-		set_mode(devices[i]);
-		phx_log(PHXFS_LOG_INFO, "device %d: %s %s %s: %s", i, devices[i]->ops->name,
-			devices[i]->about.bdf, devices[i]->about.name, devices[i]->reason);
+		phx_devices[i]->id = i;
+		set_mode(phx_devices[i]);
+		phx_devices[i]->path = phx_path_choose(phx_devices[i]->mode);
+		phx_log(PHXFS_LOG_INFO, "device %d: %s %s %s: %s", i, phx_devices[i]->ops->name,
+			phx_devices[i]->about.bdf, phx_devices[i]->about.name, phx_devices[i]->reason);
 	}
-}
-
-struct phx_device *phx_device_find(int device_id)
-{
-	return device_id >= 0 && device_id < PHX_MAX_DEVICES ? devices[device_id] : NULL;
 }
 
 struct phx_device *phx_device_next(int device_id)
 {
 	for (int i = device_id < 0 ? 0 : device_id; i < PHX_MAX_DEVICES; i++) {
-		if (devices[i])
-			return devices[i];
+		if (phx_devices[i])
+			return phx_devices[i];
 	}
 	return NULL;
 }
@@ -350,23 +349,23 @@ int phxfs_close(int device_id)
 void phx_device_fork_prepare(void)
 {
 	for (int i = 0; i < PHX_MAX_DEVICES; i++) {
-		if (devices[i])
-			pthread_mutex_lock(&devices[i]->lock);
+		if (phx_devices[i])
+			pthread_mutex_lock(&phx_devices[i]->lock);
 	}
 }
 
 void phx_device_fork_parent(void)
 {
 	for (int i = PHX_MAX_DEVICES - 1; i >= 0; i--) {
-		if (devices[i])
-			pthread_mutex_unlock(&devices[i]->lock);
+		if (phx_devices[i])
+			pthread_mutex_unlock(&phx_devices[i]->lock);
 	}
 }
 
 void phx_device_fork_child(void)
 {
 	for (int i = PHX_MAX_DEVICES - 1; i >= 0; i--) {
-		struct phx_device *dev = devices[i];
+		struct phx_device *dev = phx_devices[i];
 
 		if (!dev)
 			continue;

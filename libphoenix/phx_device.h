@@ -24,6 +24,7 @@ struct phx_device {
 	int id;
 	int ordinal;                    /* the vendor's number */
 	int mode;                       /* enum phxfs_mode */
+	int path;                       /* enum phxfs_path of its transfers; -1: none allowed */
 	const struct devconn_ops *ops;
 	struct devconn_device about;
 	char reason[160];               /* why no better mode */
@@ -44,8 +45,15 @@ struct phx_device {
 
 void phx_device_init(void);
 
+/* Written by phx_device_init() only. */
+extern struct phx_device *phx_devices[PHX_MAX_DEVICES];
+
 /* The device, or NULL. */
-struct phx_device *phx_device_find(int device_id);
+static inline struct phx_device *phx_device_find(int device_id)
+{
+	return (unsigned int)device_id < PHX_MAX_DEVICES ? phx_devices[device_id] : NULL;
+}
+
 /* Record and return -ENODEV for a number that phx_device_find() does not know. */
 int phx_device_missing(int device_id, const char *step);
 /* The next device with an id of at least @device_id, or NULL. */

@@ -32,6 +32,7 @@
 #include "phx_error.h"
 #include "phx_init.h"
 #include "phx_job.h"
+#include "phx_path.h"
 #include "phx_staging.h"
 #include "phx_stats.h"
 #include "phx_xfer.h"
@@ -40,21 +41,6 @@
 #define HELP_THRESHOLD (2 * PHX_CHUNK_MAX)
 
 /* ------------------------------------------------------------- resolving */
-
-static int choose_path(const struct phx_device *dev)
-{
-	switch (phx_config.path) {
-	case PHX_PATH_STAGING:
-		return PHXFS_PATH_STAGING;
-	case PHX_PATH_BOUNCE:
-		return PHXFS_PATH_BOUNCE;
-	default:
-		break;
-	}
-	if (!dev || dev->mode == PHXFS_MODE_HOST || dev->mode == PHXFS_MODE_FULL)
-		return PHXFS_PATH_DIRECT;
-	return dev->mode == PHXFS_MODE_STAGING ? PHXFS_PATH_STAGING : PHXFS_PATH_BOUNCE;
-}
 
 static const char *op_name(bool write)
 {
@@ -89,8 +75,11 @@ static __attribute__((cold)) int fail_buffer(bool write, int device_id, uintptr_
 	return -EFAULT;
 }
 
-int phx_xfer_start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf,
-		   off_t buf_offset, size_t nbytes, off_t f_offset)
+/* Inline: phxfs_read() is counted in instructions. */
+static inline __attribute__((always_inline)) int start(struct phx_xfer *x, bool write, int fd,
+						       int device_id, const void *buf,
+						       off_t buf_offset, size_t nbytes,
+						       off_t f_offset)
 {
 	uintptr_t addr = (uintptr_t)buf + (size_t)buf_offset;
 
@@ -108,6 +97,7 @@ int phx_xfer_start(struct phx_xfer *x, bool write, int fd, int device_id, const 
 	x->io = (char *)addr;
 	x->len = nbytes;
 	x->off = f_offset;
+	x->uncounted = 0;
 	atomic_init(&x->chunked, 0);
 	if (device_id >= 0) {
 		x->dev = phx_device_find(device_id);
@@ -121,14 +111,20 @@ int phx_xfer_start(struct phx_xfer *x, bool write, int fd, int device_id, const 
 				(addr - atomic_load_explicit(&x->region->range.base,
 							     memory_order_relaxed));
 	}
-	x->path = choose_path(x->dev);
-	if (x->path != PHXFS_PATH_DIRECT && phx_config.path == PHX_PATH_DIRECT) {
+	x->path = x->dev ? x->dev->path : phx_path_host;
+	if (x->path < 0) {
 		phx_region_put(x->dev, x->region);
 		return phx_fail(-EOPNOTSUPP, op_name(write), "unset PHX_PATH, or load phxfs.ko",
 				"PHX_PATH=direct, and device %d: %s", device_id, x->dev->reason);
 	}
 	x->start_ns = phx_stats_start();
 	return 0;
+}
+
+int phx_xfer_start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf,
+		   off_t buf_offset, size_t nbytes, off_t f_offset)
+{
+	return start(x, write, fd, device_id, buf, buf_offset, nbytes, f_offset);
 }
 
 void phx_xfer_end(struct phx_xfer *x, ssize_t result)
@@ -138,7 +134,7 @@ void phx_xfer_end(struct phx_xfer *x, ssize_t result)
 
 	if (chunked && result > 0 && chunked > (size_t)result / 2)
 		path = PHXFS_PATH_BOUNCE;
-	phx_stats_op(x->device_id, x->write, path, result < 0);
+	phx_stats_op(x->device_id, x->write, path, x->uncounted, result < 0);
 	if (x->start_ns)
 		phx_stats_latency(x->write, x->start_ns);
 	if (x->region)
@@ -198,7 +194,7 @@ static void count_aside(struct phx_xfer *x, int path, size_t bytes)
 		return;
 	phx_stats_bytes(x->device_id, x->write, path, bytes);
 	if (path == PHXFS_PATH_EDGE)
-		phx_stats_op(x->device_id, x->write, path, false);
+		phx_stats_op(x->device_id, x->write, path, 0, false);
 	else
 		atomic_fetch_add_explicit(&x->chunked, bytes, memory_order_relaxed);
 }
@@ -488,8 +484,7 @@ ssize_t phx_xfer_run(struct phx_xfer *x)
 	if (x->path == PHXFS_PATH_DIRECT && x->len <= PHXFS_IO_CHUNK) {
 		n = x->write ? pwrite(x->fd, x->io, x->len, x->off) :
 			       pread(x->fd, x->io, x->len, x->off);
-		if (n > 0)
-			phx_stats_bytes(x->device_id, x->write, PHXFS_PATH_DIRECT, (uint64_t)n);
+		x->uncounted = n > 0 ? (size_t)n : 0;
 		if (n == (ssize_t)x->len)
 			return n;
 	}
@@ -506,7 +501,7 @@ static inline ssize_t transfer(bool write, int fd, int device_id, void *buf, off
 	phx_init();
 	if (nbyte < 0)
 		return fail_range(write, buf, buf_offset, (size_t)nbyte, f_offset);
-	err = phx_xfer_start(&x, write, fd, device_id, buf, buf_offset, (size_t)nbyte, f_offset);
+	err = start(&x, write, fd, device_id, buf, buf_offset, (size_t)nbyte, f_offset);
 	if (err)
 		return err;
 	result = phx_xfer_run(&x);

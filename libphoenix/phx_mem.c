@@ -145,10 +145,13 @@ static int add_region(struct phx_device *dev, uintptr_t base, size_t len, struct
 	struct phx_region *r = phx_region_alloc(dev);
 	int err;
 
+	if (r && phx_ranges_insert(&dev->regions, &r->range, base, len)) {
+		phx_region_free(dev, r);
+		r = NULL;
+	}
 	if (!r)
 		return phx_fail(-ENOMEM, "regmem", NULL, "device %d", dev->id);
 	r->state = PHX_REGION_PENDING;
-	phx_ranges_insert(&dev->regions, &r->range, base, len);
 
 	pthread_mutex_unlock(&dev->lock);
 	err = map_region(dev, r, base, len);
@@ -296,8 +299,10 @@ int phxfs_mem_alloc(int device_id, size_t len, void **addr)
 		return phx_fail(err, "mem_alloc", NULL, "%#zx bytes on device %d", len, device_id);
 	pthread_mutex_lock(&dev->lock);
 	r = phx_region_alloc(dev);
-	if (r)
-		phx_ranges_insert(&dev->allocations, &r->range, (uintptr_t)memory, len);
+	if (r && phx_ranges_insert(&dev->allocations, &r->range, (uintptr_t)memory, len)) {
+		phx_region_free(dev, r);
+		r = NULL;
+	}
 	pthread_mutex_unlock(&dev->lock);
 	if (!r) {
 		dev->ops->mem_free(device_id, memory, len);

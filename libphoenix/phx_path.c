@@ -15,6 +15,7 @@
 #include "phx_error.h"
 #include "phx_file.h"
 #include "phx_init.h"
+#include "phx_path.h"
 #include "phx_stats.h"
 #include "phx_xfer.h"
 
@@ -24,6 +25,21 @@
 #ifndef FUSE_SUPER_MAGIC
 #define FUSE_SUPER_MAGIC 0x65735546
 #endif
+
+int phx_path_host;
+
+int phx_path_choose(int mode)
+{
+	if (phx_config.path == PHX_PATH_STAGING)
+		return PHXFS_PATH_STAGING;
+	if (phx_config.path == PHX_PATH_BOUNCE)
+		return PHXFS_PATH_BOUNCE;
+	if (mode == PHXFS_MODE_HOST || mode == PHXFS_MODE_FULL)
+		return PHXFS_PATH_DIRECT;
+	if (phx_config.path == PHX_PATH_DIRECT)
+		return -1;
+	return mode == PHXFS_MODE_STAGING ? PHXFS_PATH_STAGING : PHXFS_PATH_BOUNCE;
+}
 
 static const char *file_system(int fd)
 {

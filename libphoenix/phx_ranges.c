@@ -1,203 +1,141 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * An AVL tree behind a sequence number.
+ * Changing the tree of ranges; searching it stands in the header.
  *
- * Memory order. There are no fences: a writer makes the number odd and then
- * stores every link with release; a reader loads every link with acquire and
- * then the number again. A reader that saw a link of the writer's therefore
- * sees at least the odd number, and walks again. The final store of the even
- * number is a release that the reader's first load acquires.
- *
- * A reader may see a half rotated tree and so even a cycle: its walk is
- * bounded, and a walk that hits the bound counts as disturbed.
- *
- * A writer can be preempted in the middle of a change. Readers then yield the
- * processor instead of spinning.
+ * All functions here work on an inclusive range of addresses, first to last,
+ * so that the end of the address space needs no special case.
  */
-#include <sched.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
 
 #include "phx_ranges.h"
 
-#define MAX_DEPTH 64 /* an AVL tree this high would hold 2^44 ranges */
-
-static struct phx_range *child(struct phx_range *node, int side)
+static uintptr_t span(int level) /* addresses that one slot covers, less one */
 {
-	return atomic_load_explicit(&node->child[side], memory_order_acquire);
+	return ((uintptr_t)1 << (PHX_RANGE_SHIFT + PHX_RANGE_BITS * level)) - 1;
 }
 
-static void set_child(struct phx_range *node, int side, struct phx_range *to)
+static struct phx_range_node *node_of(uintptr_t slot)
 {
-	atomic_store_explicit(&node->child[side], to, memory_order_release);
+	return slot & 1 ? (struct phx_range_node *)(slot - 1) : NULL;
 }
 
-static uintptr_t base_of(struct phx_range *node)
+/* The node below @slot, made if there is none; NULL: no memory. */
+static struct phx_range_node *descend(_Atomic uintptr_t *slot)
 {
-	return atomic_load_explicit(&node->base, memory_order_acquire);
-}
+	uintptr_t value = atomic_load_explicit(slot, memory_order_relaxed);
+	struct phx_range_node *node;
 
-struct phx_range *phx_ranges_find(struct phx_ranges *ranges, uintptr_t addr)
-{
-	for (unsigned int tries = 1;; tries++) {
-		uint64_t sequence = atomic_load_explicit(&ranges->sequence, memory_order_acquire);
-		struct phx_range *node, *found = NULL;
-		int depth = 0;
-
-		node = atomic_load_explicit(&ranges->root, memory_order_acquire);
-		while (node && depth++ < MAX_DEPTH) {
-			uintptr_t base = base_of(node);
-
-			if (addr < base) {
-				node = child(node, 0);
-			} else if (addr - base < atomic_load_explicit(&node->len,
-								      memory_order_acquire)) {
-				found = node;
-				break;
-			} else {
-				node = child(node, 1);
-			}
-		}
-		if (!(sequence & 1) &&
-		    sequence == atomic_load_explicit(&ranges->sequence, memory_order_relaxed))
-			return found;
-		if (tries % 16 == 0)
-			sched_yield();
-	}
-}
-
-static int height(struct phx_range *node)
-{
-	return node ? node->height : 0;
-}
-
-static void measure(struct phx_range *node)
-{
-	int low = height(child(node, 0)), high = height(child(node, 1));
-
-	node->height = 1 + (low > high ? low : high);
-}
-
-/* Lift the child on @side above @node; returns the new top. */
-static struct phx_range *rotate(struct phx_range *node, int side)
-{
-	struct phx_range *top = child(node, side);
-
-	set_child(node, side, child(top, !side));
-	set_child(top, !side, node);
-	measure(node);
-	measure(top);
-	return top;
-}
-
-static struct phx_range *balance(struct phx_range *node)
-{
-	int lean;
-
-	measure(node);
-	lean = height(child(node, 1)) - height(child(node, 0));
-	if (lean > 1 || lean < -1) {
-		int side = lean > 0;
-		struct phx_range *heavy = child(node, side);
-
-		if (height(child(heavy, !side)) > height(child(heavy, side)))
-			set_child(node, side, rotate(heavy, !side));
-		return rotate(node, side);
-	}
+	if (value)
+		return node_of(value);
+	node = calloc(1, sizeof(*node));
+	if (node) /* release: its empty slots come before it */
+		atomic_store_explicit(slot, (uintptr_t)node + 1, memory_order_release);
 	return node;
 }
 
-static struct phx_range *insert_below(struct phx_range *top, struct phx_range *range)
+/*
+ * Put @value into every slot that @first .. @last covers. *reached is the last
+ * address that was set, also when memory runs out on the way.
+ */
+static int fill(struct phx_range_node *node, int level, uintptr_t first, uintptr_t last,
+		uintptr_t value, uintptr_t *reached)
 {
-	int side;
+	uintptr_t at = first;
 
-	if (!top)
-		return range;
-	side = base_of(range) > base_of(top);
-	set_child(top, side, insert_below(child(top, side), range));
-	return balance(top);
-}
+	for (;;) {
+		_Atomic uintptr_t *slot = &node->slot[phx_range_index(at, level)];
+		uintptr_t slot_last = at | span(level), end = slot_last < last ? slot_last : last;
+		bool whole = !(at & span(level)) && end == slot_last;
+		uintptr_t now = atomic_load_explicit(slot, memory_order_relaxed);
 
-static struct phx_range *take_lowest(struct phx_range *top, struct phx_range **lowest)
-{
-	if (!child(top, 0)) {
-		*lowest = top;
-		return child(top, 1);
+		/* A node that is there stays: its slots are set instead. */
+		if (whole && !(now & 1)) {
+			atomic_store_explicit(slot, value, memory_order_release);
+			*reached = end;
+		} else if (value || now) {
+			struct phx_range_node *below = descend(slot);
+
+			if (!below)
+				return -ENOMEM;
+			if (fill(below, level - 1, at, end, value, reached))
+				return -ENOMEM;
+		}
+		if (end == last)
+			return 0;
+		at = end + 1;
 	}
-	set_child(top, 0, take_lowest(child(top, 0), lowest));
-	return balance(top);
 }
 
-static struct phx_range *remove_below(struct phx_range *top, struct phx_range *range)
+/* The part of @first .. @last below 2^48 and the part above. */
+static int fill_both(struct phx_ranges *ranges, uintptr_t first, uintptr_t last, uintptr_t value,
+		     uintptr_t *reached)
 {
-	struct phx_range *next, *rest;
+	const uintptr_t border = (uintptr_t)1 << 48;
+	int err = 0;
 
-	if (top != range) {
-		int side = base_of(range) > base_of(top);
-
-		set_child(top, side, remove_below(child(top, side), range));
-		return balance(top);
-	}
-	if (!child(top, 0) || !child(top, 1))
-		return child(top, !child(top, 0));
-	rest = take_lowest(child(top, 1), &next);
-	set_child(next, 0, child(top, 0));
-	set_child(next, 1, rest);
-	return balance(next);
+	if (first < border)
+		err = fill(&ranges->low, 3, first, last < border ? last : border - 1, value, reached);
+	if (!err && last >= border)
+		err = fill(&ranges->high, 5, first > border ? first : border, last, value, reached);
+	return err;
 }
 
-static void begin_change(struct phx_ranges *ranges)
+int phx_ranges_insert(struct phx_ranges *ranges, struct phx_range *range, uintptr_t base,
+		      size_t len)
 {
-	uint64_t sequence = atomic_load_explicit(&ranges->sequence, memory_order_relaxed);
+	uintptr_t reached = base - 1, ignored;
+	int err;
 
-	atomic_store_explicit(&ranges->sequence, sequence + 1, memory_order_relaxed);
-}
-
-static void end_change(struct phx_ranges *ranges, struct phx_range *root)
-{
-	uint64_t sequence = atomic_load_explicit(&ranges->sequence, memory_order_relaxed);
-
-	atomic_store_explicit(&ranges->root, root, memory_order_release);
-	atomic_store_explicit(&ranges->sequence, sequence + 1, memory_order_release);
-}
-
-static struct phx_range *root_of(struct phx_ranges *ranges)
-{
-	return atomic_load_explicit(&ranges->root, memory_order_relaxed);
-}
-
-void phx_ranges_insert(struct phx_ranges *ranges, struct phx_range *range, uintptr_t base,
-		       size_t len)
-{
-	begin_change(ranges);
-	set_child(range, 0, NULL);
-	set_child(range, 1, NULL);
-	range->height = 1;
-	atomic_store_explicit(&range->base, base, memory_order_release);
-	atomic_store_explicit(&range->len, len, memory_order_release);
-	end_change(ranges, insert_below(root_of(ranges), range));
+	atomic_store_explicit(&range->base, base, memory_order_relaxed);
+	atomic_store_explicit(&range->len, len, memory_order_relaxed);
+	err = fill_both(ranges, base, base + (len - 1), (uintptr_t)range, &reached);
+	if (err && reached != base - 1)
+		fill_both(ranges, base, reached, 0, &ignored);
+	return err;
 }
 
 void phx_ranges_remove(struct phx_ranges *ranges, struct phx_range *range)
 {
-	begin_change(ranges);
-	end_change(ranges, remove_below(root_of(ranges), range));
+	uintptr_t base = atomic_load_explicit(&range->base, memory_order_relaxed);
+	size_t len = atomic_load_explicit(&range->len, memory_order_relaxed);
+	uintptr_t ignored;
+
+	/* Needs no memory: every slot of the range is there. */
+	fill_both(ranges, base, base + (len - 1), 0, &ignored);
+}
+
+static struct phx_range *lowest(struct phx_range_node *node, int level, uintptr_t first,
+				uintptr_t last)
+{
+	uintptr_t at = first;
+
+	for (;;) {
+		uintptr_t slot = atomic_load_explicit(&node->slot[phx_range_index(at, level)],
+						      memory_order_relaxed);
+		uintptr_t end = at | span(level);
+		struct phx_range *found = NULL;
+
+		if (slot && !(slot & 1))
+			return (struct phx_range *)slot;
+		if (slot)
+			found = lowest(node_of(slot), level - 1, at, end < last ? end : last);
+		if (found || end >= last)
+			return found;
+		at = end + 1;
+	}
 }
 
 struct phx_range *phx_ranges_overlap(struct phx_ranges *ranges, uintptr_t base, size_t len)
 {
-	struct phx_range *node = root_of(ranges), *lowest = NULL;
+	const uintptr_t border = (uintptr_t)1 << 48;
+	uintptr_t last = base + (len - 1);
+	struct phx_range *found = NULL;
 
-	while (node) {
-		uintptr_t start = base_of(node);
-		size_t size = atomic_load_explicit(&node->len, memory_order_relaxed);
-
-		if (start >= base + len) {
-			node = child(node, 0);
-		} else if (start + size <= base) {
-			node = child(node, 1);
-		} else {
-			lowest = node;
-			node = child(node, 0);
-		}
-	}
-	return lowest;
+	if (base < border)
+		found = lowest(&ranges->low, 3, base, last < border ? last : border - 1);
+	if (!found && last >= border)
+		found = lowest(&ranges->high, 5, base > border ? base : border, last);
+	return found;
 }

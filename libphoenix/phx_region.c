@@ -18,7 +18,7 @@
 #define SLAB 64 /* regions allocated at once */
 
 /* False: it is not live. Pairs with the release in phxfs_regmem(). */
-static bool hold(struct phx_region *region)
+static inline bool hold(struct phx_region *region)
 {
 	uint64_t refs = atomic_load_explicit(&region->refs, memory_order_relaxed);
 
@@ -31,7 +31,7 @@ static bool hold(struct phx_region *region)
 	return false;
 }
 
-static bool contains(struct phx_region *region, uintptr_t addr, size_t len)
+static inline bool contains(struct phx_region *region, uintptr_t addr, size_t len)
 {
 	uintptr_t base = atomic_load_explicit(&region->range.base, memory_order_relaxed);
 	size_t size = atomic_load_explicit(&region->range.len, memory_order_relaxed);
@@ -39,23 +39,25 @@ static bool contains(struct phx_region *region, uintptr_t addr, size_t len)
 	return addr >= base && addr - base <= size && len <= size - (addr - base);
 }
 
+/* @held does not contain the range: too short, or reused under us? */
+static __attribute__((noinline, cold)) struct phx_region *
+get_again(struct phx_device *dev, struct phx_region *held, uintptr_t addr, size_t len)
+{
+	bool too_short = contains(held, addr, 1);
+
+	phx_region_put(dev, held);
+	return too_short ? NULL : phx_region_get(dev, addr, len);
+}
+
 struct phx_region *phx_region_get(struct phx_device *dev, uintptr_t addr, size_t len)
 {
-	for (;;) {
-		struct phx_range *range = phx_ranges_find(&dev->regions, addr);
-		struct phx_region *region = (struct phx_region *)range;
+	struct phx_region *region = (struct phx_region *)phx_ranges_find(&dev->regions, addr);
 
-		if (!region || !hold(region))
-			return NULL;
-		if (contains(region, addr, len))
-			return region;
-		/* Reused under us for another range, or simply too short? */
-		if (contains(region, addr, 1)) {
-			phx_region_put(dev, region);
-			return NULL;
-		}
-		phx_region_put(dev, region);
-	}
+	if (!region || !hold(region))
+		return NULL;
+	if (__builtin_expect(contains(region, addr, len), 1))
+		return region;
+	return get_again(dev, region, addr, len);
 }
 
 void phx_region_put(struct phx_device *dev, struct phx_region *region)

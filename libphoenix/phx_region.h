@@ -14,7 +14,7 @@
  *     +-------------------+-----------------------------------------------+
  *                                              no transfer left, unmapped
  *
- * PENDING and DRAINING regions keep their place in the tree, so that nobody
+ * PENDING and DRAINING regions keep their place in the tree of ranges, so that nobody
  * registers over them, but phx_region_get() refuses them.
  */
 #ifndef PHX_REGION_H

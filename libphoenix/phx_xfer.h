@@ -28,6 +28,7 @@ struct phx_xfer {
 	char *io;                  /* where file I/O reaches it; NULL: nowhere */
 	size_t len;
 	off_t off;                 /* file offset of byte 0 */
+	size_t uncounted;          /* bytes moved that phx_xfer_end() has to count */
 	_Atomic size_t chunked;    /* bytes of a direct transfer that went through chunks */
 	uint64_t start_ns;         /* 0: latency not measured */
 };
