@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * phxfs-sim.ko: the backend for the software accelerator, phxsim.ko.
+ *
+ * phxsim frees its page table when a pin is reclaimed, possibly before its get_pages has
+ * returned to us. So the addresses are copied at once, under a lock that the callback takes
+ * too, and nothing looks at phxsim's table after that.
+ */
+#include <linux/module.h>
+#include <linux/pci.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+
+#include "phxfs-backend.h"
+
+#define SIM_PAGE_SIZE		65536
+#define SIM_P2P_VERSION		0x00010000u	/* same major, at least this minor */
+
+/* What phxsim exports; its own header is not needed to build this. */
+struct phxsim_page_table {
+	u32 version;
+	u32 page_size;
+	u32 entries;
+	u32 flags;
+	u64 *addr;
+};
+
+int phxsim_p2p_get_pages(u64 va, u64 len, struct phxsim_page_table **pt,
+			 void (*free_cb)(void *data), void *data);
+int phxsim_p2p_put_pages(u64 va, struct phxsim_page_table *pt);
+int phxsim_p2p_get_pages_persistent(u64 va, u64 len, struct phxsim_page_table **pt, u32 flags);
+int phxsim_p2p_put_pages_persistent(u64 va, struct phxsim_page_table *pt);
+
+static bool persistent = true;
+module_param(persistent, bool, 0644);
+MODULE_PARM_DESC(persistent, "use pins that cannot be taken back where the driver grants them "
+			     "(default); N: only revocable ones");
+
+struct sim_pin {
+	struct phxfs_page_table pt;
+	spinlock_t lock;
+	bool reclaimed;			/* protected by: lock; table is dead */
+	struct phxsim_page_table *table;
+	void (*free_cb)(void *data);
+	void *data;
+	u32 n;
+	u64 addr[];
+};
+
+static struct sim_pin *to_pin(struct phxfs_page_table *pt)
+{
+	return container_of(pt, struct sim_pin, pt);
+}
+
+static void sim_free_cb(void *data)
+{
+	struct sim_pin *pin = data;
+	unsigned long flags;
+
+	/* a table that is being copied is waited for */
+	spin_lock_irqsave(&pin->lock, flags);
+	pin->reclaimed = true;
+	spin_unlock_irqrestore(&pin->lock, flags);
+	pin->free_cb(pin->data);
+}
+
+/* Under pin->lock, and only if the table is still there. */
+static int sim_copy_table(struct sim_pin *pin, u64 max)
+{
+	const struct phxsim_page_table *t = pin->table;
+
+	if (!t) {
+		pr_err("phxsim reports success and no page table\n");
+		return -EIO;
+	}
+	if (t->version >> 16 != SIM_P2P_VERSION >> 16 ||
+	    (t->version & 0xffff) < (SIM_P2P_VERSION & 0xffff)) {
+		pr_err("page table of version %#x, this module knows %#x\n", t->version,
+		       SIM_P2P_VERSION);
+		return -EOPNOTSUPP;
+	}
+	pin->pt.page_size = t->page_size;
+	pin->n = t->entries;
+	memcpy(pin->addr, t->addr, min_t(u64, t->entries, max) * sizeof(u64));
+	return 0;
+}
+
+static void sim_unpin(u64 vaddr, struct sim_pin *pin)
+{
+	int err;
+
+	if (!pin->table)
+		return;
+	if (pin->pt.flags & PHXFS_PT_PERSISTENT)
+		err = phxsim_p2p_put_pages_persistent(vaddr, pin->table);
+	else
+		err = phxsim_p2p_put_pages(vaddr, pin->table);
+	if (err)
+		pr_err("unpinning %#llx failed: %d; the memory stays pinned\n", vaddr, err);
+}
+
+static int sim_get_pages(u64 vaddr, u64 length, struct phxfs_page_table **pt,
+			 void (*free_cb)(void *), void *data)
+{
+	u64 max = DIV_ROUND_UP_ULL(length, SIM_PAGE_SIZE);
+	struct sim_pin *pin;
+	int err = -EOPNOTSUPP;
+
+	pin = kvzalloc(struct_size(pin, addr, max), GFP_KERNEL);
+	if (!pin)
+		return -ENOMEM;
+	spin_lock_init(&pin->lock);
+	pin->free_cb = free_cb;
+	pin->data = data;
+
+	if (READ_ONCE(persistent)) {
+		err = phxsim_p2p_get_pages_persistent(vaddr, length, &pin->table, 0);
+		if (!err)
+			pin->pt.flags |= PHXFS_PT_PERSISTENT;
+	}
+	if (err == -EOPNOTSUPP)
+		err = phxsim_p2p_get_pages(vaddr, length, &pin->table, sim_free_cb, pin);
+	if (err)
+		goto err_free;
+
+	spin_lock_irq(&pin->lock);
+	err = pin->reclaimed ? 0 : sim_copy_table(pin, max);
+	spin_unlock_irq(&pin->lock);
+	if (err)
+		goto err_unpin;
+	*pt = &pin->pt;
+	return 0;
+
+err_unpin:
+	sim_unpin(vaddr, pin);
+err_free:
+	kvfree(pin);
+	return err;
+}
+
+static void sim_put_pages(u64 vaddr, struct phxfs_page_table *pt)
+{
+	struct sim_pin *pin = to_pin(pt);
+
+	sim_unpin(vaddr, pin);
+	kvfree(pin);
+}
+
+static u32 sim_get_n_pages(struct phxfs_page_table *pt)
+{
+	return to_pin(pt)->n;
+}
+
+static int sim_get_phys_addrs(struct phxfs_page_table *pt, u64 *addrs, u32 n)
+{
+	struct sim_pin *pin = to_pin(pt);
+	u32 i;
+
+	if (n != pin->n)
+		return -EINVAL;
+	for (i = 0; i < n; i++) {
+		if (!pin->addr[i])
+			return -ENOMEM;
+		addrs[i] = pin->addr[i];
+	}
+	return 0;
+}
+
+static void sim_free_page_table(struct phxfs_page_table *pt)
+{
+	kvfree(to_pin(pt));
+}
+
+static const struct pci_device_id sim_ids[] = {
+	{ PCI_DEVICE(0x1af4, 0x1110) },	/* QEMU's ivshmem */
+	{}
+};
+
+static const struct phxfs_p2p_ops sim_ops = {
+	.abi		= PHXFS_P2P_ABI,
+	.flags		= PHXFS_P2P_PERSISTENT,
+	.name		= "sim",
+	.owner		= THIS_MODULE,
+	.ids		= sim_ids,
+	.driver		= "phxsim",
+	.page_size	= SIM_PAGE_SIZE,
+	.get_pages	= sim_get_pages,
+	.put_pages	= sim_put_pages,
+	.get_n_pages	= sim_get_n_pages,
+	.get_phys_addrs	= sim_get_phys_addrs,
+	.free_page_table = sim_free_page_table,
+};
+
+static int __init sim_backend_init(void)
+{
+	return phxfs_p2p_register_backend(&sim_ops);
+}
+
+static void __exit sim_backend_exit(void)
+{
+	phxfs_p2p_unregister_backend(&sim_ops);
+}
+
+module_init(sim_backend_init);
+module_exit(sim_backend_exit);
+
+MODULE_DESCRIPTION("phxfs backend for the software accelerator");
+MODULE_LICENSE("GPL");
