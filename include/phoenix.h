@@ -56,6 +56,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 #define PHXFS_VERSION_MAJOR 0
 #define PHXFS_VERSION_MINOR 1
@@ -742,6 +743,7 @@ int phxfs_stats_view_latency(phxfs_stats_view_t *view, int op, struct phxfs_late
  */
 void phxfs_stats_view_close(phxfs_stats_view_t *view);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -42,8 +42,8 @@ static void layouts_are_what_they_say(void **state)
 		assert_int_equal(phxsim_pointer_pages(p, at, n), 0);
 		for (k = 1, breaks = 0; k < n; k++) {
 			breaks += at[k] != at[k - 1] + PAGE;
-			if (layouts[i] != PHXSIM_MEM_FRAGMENTED && layouts[i] != PHXSIM_MEM_MISALIGNED &&
-			    k % block)
+			if (layouts[i] != PHXSIM_MEM_FRAGMENTED &&
+			    layouts[i] != PHXSIM_MEM_MISALIGNED && k % block)
 				assert_int_equal(at[k], at[k - 1] + PAGE);
 		}
 		switch (layouts[i]) {

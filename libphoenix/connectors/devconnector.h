@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What libphoenix needs of a vendor's runtime: one table per vendor.
+ *
+ * A connector loads its runtime with dlopen() in init() and keeps its own
+ * prototypes, so that one library serves every vendor and building it needs no
+ * vendor's SDK. Every slot is filled: what a vendor lacks is one of the
+ * devconn_no_*() functions below, so that callers never test for NULL.
+ *
+ * "device" is a phxfs device number; devconn_ordinal() turns it into the
+ * number that the vendor's runtime uses. Functions return 0 or -errno unless
+ * they say otherwise, may be called from any thread, and leave the caller's
+ * current device and context as they were.
+ */
+#ifndef DEVCONNECTOR_H
+#define DEVCONNECTOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define DEVCONN_ABI 1
+#define DEVCONN_SLOTS 4 /* queues of a device; the same slot keeps its order */
+
+struct devconn_device {
+	char bdf[16];          /* "0000:3b:00.0", lower case; "" when it has none */
+	char name[64];
+	uint64_t memory_bytes; /* 0: not known */
+};
+
+struct devconn_pointer {
+	int device;         /* phxfs device whose memory it is */
+	uintptr_t base;     /* the allocation it lies in */
+	size_t len;
+	uint64_t buffer_id; /* differs when the address is allocated anew; 0: not known */
+};
+
+struct devconn_ops {
+	uint32_t abi;     /* DEVCONN_ABI */
+	const char *name;
+	size_t page_size; /* the kernel backend's page size */
+
+	/*
+	 * Load the runtime. -ENOENT: it is not on this machine; @text says what
+	 * was found or is missing, and the cure.
+	 */
+	int (*init)(char *text, size_t size);
+	int (*device_count)(void);
+	int (*device_describe)(int ordinal, struct devconn_device *out);
+	/* The vendor's device number -> the phxfs device number; -1: none. */
+	int (*find_device)(int ordinal);
+
+	/* Device memory; @len a multiple of 64 KiB, *@addr too. */
+	int (*mem_alloc)(int device, size_t len, void **addr);
+	int (*mem_free)(int device, void *addr, size_t len);
+	/* Whose memory @addr is: -ENOENT: not this vendor's. */
+	int (*pointer_device)(const void *addr, struct devconn_pointer *out);
+	/* Host memory that the device copies from and to at full speed. */
+	int (*host_alloc)(int device, size_t len, void **addr);
+	int (*host_free)(int device, void *addr, size_t len);
+
+	/* Copies that are complete on return. */
+	int (*memcpy_dtod)(int device, void *dst, const void *src, size_t n);
+	int (*memcpy_htod)(int device, void *dst, const void *src, size_t n);
+	int (*memcpy_dtoh)(int device, void *dst, const void *src, size_t n);
+	/* Copies queued on @slot; queue_sync() waits and reports their errors. */
+	int (*memcpy_dtod_async)(int device, int slot, void *dst, const void *src, size_t n);
+	int (*memcpy_htod_async)(int device, int slot, void *dst, const void *src, size_t n);
+	int (*memcpy_dtoh_async)(int device, int slot, void *dst, const void *src, size_t n);
+	int (*queue_sync)(int device, int slot);
+
+	/* Run @fn(@arg) on the user's stream, after all before it, before all after. */
+	int (*launch_host_func)(void *stream, void (*fn)(void *arg), void *arg);
+	/* Hold the stream until *@word >= @value; set *@word to @value from it. */
+	int (*stream_wait)(void *stream, uint64_t *word, uint64_t value);
+	int (*stream_signal)(void *stream, uint64_t *word, uint64_t value);
+
+	/* Ranges for the vendor's profiler; strictly paired in each thread. */
+	void (*range_push)(const char *name);
+	void (*range_pop)(void);
+};
+
+/* For the slots that a vendor lacks; each returns -EOPNOTSUPP or does nothing. */
+int devconn_no_alloc(int device, size_t len, void **addr);
+int devconn_no_free(int device, void *addr, size_t len);
+int devconn_no_copy(int device, void *dst, const void *src, size_t n);
+int devconn_no_copy_async(int device, int slot, void *dst, const void *src, size_t n);
+int devconn_no_queue_sync(int device, int slot);
+int devconn_no_launch_host_func(void *stream, void (*fn)(void *arg), void *arg);
+int devconn_no_stream_word(void *stream, uint64_t *word, uint64_t value);
+void devconn_no_range_push(const char *name);
+void devconn_no_range_pop(void);
+
+/* For connectors: the phxfs device with PCI address @bdf, or -1. */
+int devconn_find_bdf(const char *bdf);
+/* For connectors: the vendor's number of a phxfs device of this connector. */
+int devconn_ordinal(int device);
+
+/* The connectors built in, NULL-terminated, in order of preference. */
+extern const struct devconn_ops *const devconn_list[];
+extern const struct devconn_ops host_connector;
+
+#endif

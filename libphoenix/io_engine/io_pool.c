@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The worker pool.
+ *
+ * Jobs stand in two lists. Batches wait in a FIFO of PHXFS_BATCH_FIFO and run
+ * one at a time: the next begins when the last slice of the one before it has
+ * finished. All other jobs (requests of queues, large single requests) share
+ * the second list: a worker takes a few slices of its first job and moves that
+ * to the end, so that a small request waits for a few slices of each large one
+ * before it and never for a whole one. Workers take from both lists in turn.
+ *
+ * A worker claims slices a few at a time (GRAIN, or GRAIN_BYTES) and keeps up
+ * to the engine's depth in flight. When it has nothing to claim it sleeps: in
+ * the engine's wait() when something is in flight, else on the condition. A
+ * new job wakes sleepers of the second kind, and of the first where there are
+ * none of the second.
+ *
+ * Lock: pool.lock protects the lists, every job's part that says so, and the
+ * counts. It is a leaf: nothing else is locked, no I/O is done, no done() is
+ * called under it. Locks of devices and chunk pools come before it.
+ *
+ * No thread is bound to a processor or node: on a direct path the bytes never
+ * pass through a processor, so that where the request is issued is irrelevant.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io_pool.h"
+#include "io_worker.h"
+#include "../phx_config.h"
+#include "../phx_error.h"
+
+#define GRAIN 32
+#define GRAIN_BYTES (4UL << 20)
+
+struct job_list {
+	struct phx_job *first, *last;
+	int length;
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t work;  /* a job to claim from */
+	pthread_cond_t room;  /* in the batches' FIFO */
+	struct job_list batches, others;
+	struct phx_worker *workers[256];
+	int worker_count;
+	int idle;             /* workers on work */
+} pool = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.work = PTHREAD_COND_INITIALIZER,
+	.room = PTHREAD_COND_INITIALIZER,
+};
+
+/* ------------------------------------------------------------------ lists */
+
+static void append(struct job_list *list, struct phx_job *job)
+{
+	job->prev_job = list->last;
+	job->next_job = NULL;
+	*(list->last ? &list->last->next_job : &list->first) = job;
+	list->last = job;
+	list->length++;
+}
+
+static void unlink_job(struct job_list *list, struct phx_job *job)
+{
+	*(job->prev_job ? &job->prev_job->next_job : &list->first) = job->next_job;
+	*(job->next_job ? &job->next_job->prev_job : &list->last) = job->prev_job;
+	list->length--;
+}
+
+/* ----------------------------------------------------------------- claims */
+
+static bool all_claimed(const struct phx_job *job)
+{
+	return job->next == job->slice_count;
+}
+
+/*
+ * Claim some slices as a list linked by io.next, with the lock held. The
+ * ordered slices of a job are one claim.
+ */
+static struct phx_slice *claim(struct phx_job *job)
+{
+	struct phx_slice *list = NULL, **tail = &list;
+	size_t bytes = 0;
+	int n = 0;
+
+	while (job->next < job->slice_count) {
+		struct phx_slice *slice = &job->slices[job->next];
+		bool ordered = job->next >= job->ordered;
+
+		if (!ordered && n && (n >= GRAIN || bytes >= GRAIN_BYTES))
+			break;
+		if (ordered && n && job->next == job->ordered)
+			break;
+		job->next++;
+		bytes += slice->len;
+		n++;
+		*tail = slice;
+		slice->io.next = NULL;
+		tail = (struct phx_slice **)&slice->io.next;
+	}
+	return list;
+}
+
+static struct phx_slice *claim_batch(void)
+{
+	struct phx_job *job = pool.batches.first;
+
+	return job && !all_claimed(job) ? claim(job) : NULL;
+}
+
+static struct phx_slice *claim_other(void)
+{
+	struct phx_job *job = pool.others.first;
+	struct phx_slice *list;
+
+	if (!job)
+		return NULL;
+	list = claim(job);
+	unlink_job(&pool.others, job);
+	if (all_claimed(job))
+		job->queued = false;
+	else
+		append(&pool.others, job);
+	return list;
+}
+
+static struct phx_slice *claim_any(bool batch_first)
+{
+	struct phx_slice *list = batch_first ? claim_batch() : claim_other();
+
+	if (!list)
+		list = batch_first ? claim_other() : claim_batch();
+	return list;
+}
+
+/* ---------------------------------------------------------------- workers */
+
+static bool has_room(const struct phx_worker *worker)
+{
+	return !worker->stalled && !worker->backlog &&
+	       worker->in_flight + GRAIN <= PHX_ENGINE_DEPTH;
+}
+
+/* Claim, or sleep until there is something to claim or to reap. */
+static void claim_or_wait(struct phx_worker *worker, bool batch_first)
+{
+	struct phx_slice *list = NULL;
+
+	pthread_mutex_lock(&pool.lock);
+	while (has_room(worker)) {
+		list = claim_any(batch_first);
+		if (list || worker->in_flight)
+			break;
+		pool.idle++;
+		pthread_cond_wait(&pool.work, &pool.lock);
+		pool.idle--;
+	}
+	if (!list && has_room(worker)) {
+		worker->ops->arm(worker->engine);
+		worker->waiting = true;
+	}
+	pthread_mutex_unlock(&pool.lock);
+	if (list) {
+		worker->backlog = list;
+		return;
+	}
+	worker->ops->wait(worker->engine, NULL);
+	pthread_mutex_lock(&pool.lock);
+	worker->waiting = false;
+	pthread_mutex_unlock(&pool.lock);
+}
+
+static void start_backlog(struct phx_worker *worker)
+{
+	while (worker->backlog && !worker->stalled) {
+		struct phx_slice *slice = worker->backlog;
+
+		worker->backlog = (struct phx_slice *)slice->io.next;
+		phx_worker_start(worker, slice);
+	}
+}
+
+static void *work(void *arg)
+{
+	struct phx_worker *worker = arg;
+	bool batch_first = worker->index % 2 == 0;
+
+	for (;;) {
+		claim_or_wait(worker, batch_first);
+		batch_first = !batch_first;
+		phx_worker_reap(worker);
+		phx_worker_resume(worker);
+		start_backlog(worker);
+		worker->ops->flush(worker->engine);
+		phx_worker_reap(worker);
+	}
+	return NULL;
+}
+
+/* No memory even for the sync engine: slice by slice. */
+static void *work_by_hand(void)
+{
+	for (;;) {
+		struct phx_slice *list, *next;
+
+		pthread_mutex_lock(&pool.lock);
+		while (!(list = claim_any(true))) {
+			pool.idle++;
+			pthread_cond_wait(&pool.work, &pool.lock);
+			pool.idle--;
+		}
+		pthread_mutex_unlock(&pool.lock);
+		for (; list; list = next) {
+			next = (struct phx_slice *)list->io.next;
+			phx_worker_run_slice(list);
+		}
+	}
+	return NULL;
+}
+
+/* The engine is made by the worker: a ring may belong to its maker only. */
+static void *worker_main(void *arg)
+{
+	struct phx_worker *worker = arg;
+
+	const struct phx_engine_ops *ops;
+	struct phx_engine *engine;
+
+	if (phx_engine_create(PHX_ENGINE_DEPTH, false, &ops, &engine))
+		return work_by_hand();
+	pthread_mutex_lock(&pool.lock);
+	worker->ops = ops;
+	worker->engine = engine;
+	pthread_mutex_unlock(&pool.lock);
+	return work(worker);
+}
+
+/* Start one worker, with the lock held and every signal blocked in it. */
+static int start_worker(void)
+{
+	struct phx_worker *worker = calloc(1, sizeof(*worker));
+	pthread_attr_t attr;
+	sigset_t all, old;
+	char name[16];
+	int err;
+
+	if (!worker)
+		return -ENOMEM;
+	worker->index = pool.worker_count;
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&worker->thread, &attr, worker_main, worker);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	if (err) {
+		free(worker);
+		return -err;
+	}
+	snprintf(name, sizeof(name), "phx-io-%d", worker->index);
+	pthread_setname_np(worker->thread, name);
+	pool.workers[pool.worker_count++] = worker;
+	return 0;
+}
+
+static int start_workers(void)
+{
+	int err = 0;
+
+	while (!err && pool.worker_count < phx_config.workers)
+		err = start_worker();
+	return pool.worker_count ? 0 : -EAGAIN;
+}
+
+/* Wake as many workers as the job has grains, with the lock held. */
+static void wake_workers(const struct phx_job *job)
+{
+	size_t grains = (job->slice_count + GRAIN - 1) / GRAIN;
+	int wanted = grains < (size_t)pool.worker_count ? (int)grains : pool.worker_count;
+
+	if (job->slice_count && job->slices[0].len >= GRAIN_BYTES / GRAIN)
+		wanted = job->slice_count < (size_t)pool.worker_count ? (int)job->slice_count :
+									pool.worker_count;
+	for (int i = 0; i < pool.idle && i < wanted; i++)
+		pthread_cond_signal(&pool.work);
+	wanted -= pool.idle;
+	for (int i = 0; i < pool.worker_count && wanted > 0; i++) {
+		struct phx_worker *worker = pool.workers[i];
+
+		if (worker->waiting) {
+			worker->waiting = false;
+			worker->ops->wake(worker->engine);
+			wanted--;
+		}
+	}
+}
+
+/* ------------------------------------------------------------- submission */
+
+int phx_pool_submit_batch(struct phx_job *job, bool wait)
+{
+	int err;
+
+	pthread_mutex_lock(&pool.lock);
+	err = start_workers();
+	while (!err && pool.batches.length == PHXFS_BATCH_FIFO) {
+		if (wait)
+			pthread_cond_wait(&pool.room, &pool.lock);
+		else
+			err = -EBUSY;
+	}
+	if (!err) {
+		job->queued = true;
+		job->batch = true;
+		append(&pool.batches, job);
+		if (pool.batches.first == job)
+			wake_workers(job);
+	}
+	pthread_mutex_unlock(&pool.lock);
+	return err;
+}
+
+int phx_pool_submit(struct phx_job *job)
+{
+	int err;
+
+	pthread_mutex_lock(&pool.lock);
+	err = start_workers();
+	job->queued = true;
+	append(&pool.others, job);
+	wake_workers(job);
+	pthread_mutex_unlock(&pool.lock);
+	return err;
+}
+
+void phx_pool_help(struct phx_job *job)
+{
+	struct phx_slice *list, *next;
+
+	for (;;) {
+		pthread_mutex_lock(&pool.lock);
+		list = claim(job);
+		if (job->queued && all_claimed(job)) {
+			unlink_job(&pool.others, job);
+			job->queued = false;
+		}
+		pthread_mutex_unlock(&pool.lock);
+		if (!list)
+			return;
+		for (; list; list = next) {
+			next = (struct phx_slice *)list->io.next;
+			phx_worker_run_slice(list);
+		}
+	}
+}
+
+bool phx_pool_take_back(struct phx_job *job)
+{
+	bool taken;
+
+	pthread_mutex_lock(&pool.lock);
+	taken = job->queued && !job->batch && job->next == 0;
+	if (taken) {
+		unlink_job(&pool.others, job);
+		job->queued = false;
+	}
+	pthread_mutex_unlock(&pool.lock);
+	return taken;
+}
+
+void phx_pool_finished(struct phx_job *job)
+{
+	if (!job->batch)
+		return; /* it left its list when its last slice was claimed */
+	pthread_mutex_lock(&pool.lock);
+	unlink_job(&pool.batches, job);
+	job->queued = false;
+	pthread_cond_signal(&pool.room);
+	if (pool.batches.first)
+		wake_workers(pool.batches.first);
+	pthread_mutex_unlock(&pool.lock);
+}
+
+/* ------------------------------------------------------------------- fork */
+
+void phx_pool_fork_prepare(void)
+{
+	pthread_mutex_lock(&pool.lock);
+}
+
+void phx_pool_fork_parent(void)
+{
+	pthread_mutex_unlock(&pool.lock);
+}
+
+/*
+ * The child has no workers: it forgets the parent's jobs and starts workers of
+ * its own when it needs them. The parent's rings are closed here.
+ */
+void phx_pool_fork_child(void)
+{
+	for (int i = 0; i < pool.worker_count; i++) {
+		struct phx_worker *worker = pool.workers[i];
+
+		if (worker->engine)
+			worker->ops->destroy(worker->engine);
+		free(worker);
+	}
+	pool.worker_count = 0;
+	pool.idle = 0;
+	memset(&pool.batches, 0, sizeof(pool.batches));
+	memset(&pool.others, 0, sizeof(pool.others));
+	pthread_cond_init(&pool.work, NULL);
+	pthread_cond_init(&pool.room, NULL);
+	pthread_mutex_unlock(&pool.lock);
+}

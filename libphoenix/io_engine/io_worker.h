@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker: an engine and the slices it has in flight. Used by one thread. */
+#ifndef IO_WORKER_H
+#define IO_WORKER_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "../phx_job.h"
+
+struct phx_worker {
+	pthread_t thread;
+	int index;
+	const struct phx_engine_ops *ops;
+	struct phx_engine *engine;
+	unsigned int in_flight;      /* slices in the engine */
+	struct phx_slice *stalled;   /* waits for a chunk; no other is started meanwhile */
+	struct phx_slice *backlog;   /* claimed, not started, linked by io.next */
+	/* Protected by the pool's lock: */
+	bool waiting;                /* in the engine's wait(), armed */
+};
+
+/* Move @slice now, by this thread, with what is left of it, and finish it. */
+void phx_worker_run_slice(struct phx_slice *slice);
+/* Start @slice in the engine, or run it at once where the engine cannot. */
+void phx_worker_start(struct phx_worker *worker, struct phx_slice *slice);
+/* Start the slice that waits for a chunk, if it can be by now. */
+void phx_worker_resume(struct phx_worker *worker);
+/* Finish what the engine has finished. */
+void phx_worker_reap(struct phx_worker *worker);
+
+#endif

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Finding, describing, opening and closing devices.
+ *
+ * Every connector of the list (or the one that PHX_CONNECTOR names) is asked
+ * for its devices, which are numbered in PCI order. HOST devices are made only
+ * when no accelerator was found, or when they were asked for by name.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "phx_config.h"
+#include "phx_device.h"
+#include "phx_error.h"
+#include "phx_init.h"
+#include "phx_path.h"
+#include "phx_staging.h"
+
+#define MAX_CONNECTORS 8
+
+struct phx_device *phx_devices[PHX_MAX_DEVICES];
+
+/* Written by phx_device_init() only. */
+static int device_total;
+static struct connector {
+	const struct devconn_ops *ops;
+	int status;
+	int count;
+	char text[160];
+} connectors[MAX_CONNECTORS];
+static int connector_total;
+
+/* ------------------------------------------------------------- discovery */
+
+static bool asked_for(const struct devconn_ops *ops)
+{
+	return phx_config.connector &&
+	       !strcmp(phx_connector_names[phx_config.connector - 1], ops->name);
+}
+
+static void start_connector(const struct devconn_ops *ops)
+{
+	struct connector *c = &connectors[connector_total++];
+
+	c->ops = ops;
+	if (phx_config.connector && !asked_for(ops)) {
+		c->status = -ECANCELED;
+		snprintf(c->text, sizeof(c->text), "not tried: PHX_CONNECTOR=%s",
+			 phx_connector_names[phx_config.connector - 1]);
+		return;
+	}
+	if (ops == &host_connector && !asked_for(ops) && device_total) {
+		c->status = -ECANCELED;
+		snprintf(c->text, sizeof(c->text), "not needed: there is an accelerator");
+		return;
+	}
+	c->status = ops->init(c->text, sizeof(c->text));
+	c->count = c->status ? 0 : ops->device_count();
+}
+
+static void set_mode(struct phx_device *dev)
+{
+	if (dev->ops == &host_connector) {
+		dev->mode = PHXFS_MODE_HOST;
+		snprintf(dev->reason, sizeof(dev->reason), "%s",
+			 phx_config.connector ? "PHX_CONNECTOR=host" :
+						"no accelerator found on this machine");
+		return;
+	}
+	dev->mode = PHXFS_MODE_BOUNCE;
+	snprintf(dev->reason, sizeof(dev->reason), "phxfs.ko does not serve this device");
+}
+
+static void add_device(const struct devconn_ops *ops, int ordinal)
+{
+	struct phx_device *dev;
+
+	if (device_total == PHX_MAX_DEVICES)
+		return;
+	dev = calloc(1, sizeof(*dev));
+	if (!dev || ops->device_describe(ordinal, &dev->about)) {
+		free(dev);
+		return;
+	}
+	dev->ops = ops;
+	dev->ordinal = ordinal;
+	pthread_mutex_init(&dev->lock, NULL);
+	pthread_cond_init(&dev->changed, NULL);
+	phx_devices[device_total++] = dev;
+}
+
+/* PCI order; devices without an address keep their vendor's order, last. */
+static int by_bdf(const void *a, const void *b)
+{
+	const struct phx_device *x = *(struct phx_device *const *)a;
+	const struct phx_device *y = *(struct phx_device *const *)b;
+
+	if (!x->about.bdf[0] != !y->about.bdf[0])
+		return x->about.bdf[0] ? -1 : 1;
+	if (strcmp(x->about.bdf, y->about.bdf))
+		return strcmp(x->about.bdf, y->about.bdf);
+	return x->ordinal - y->ordinal;
+}
+
+void phx_device_init(void)
+{
+	phx_path_host = phx_path_choose(PHXFS_MODE_HOST);
+	for (int i = 0; devconn_list[i] && connector_total < MAX_CONNECTORS; i++) {
+		struct connector *c = &connectors[connector_total];
+
+		start_connector(devconn_list[i]);
+		for (int n = 0; n < c->count; n++)
+			add_device(c->ops, n);
+	}
+	qsort(phx_devices, (size_t)device_total, sizeof(phx_devices[0]), by_bdf);
+	for (int i = 0; i < device_total; i++) {
+		phx_devices[i]->id = i;
+		set_mode(phx_devices[i]);
+		phx_devices[i]->path = phx_path_choose(phx_devices[i]->mode);
+		phx_log(PHXFS_LOG_INFO, "device %d: %s %s %s: %s", i, phx_devices[i]->ops->name,
+			phx_devices[i]->about.bdf, phx_devices[i]->about.name, phx_devices[i]->reason);
+	}
+}
+
+struct phx_device *phx_device_next(int device_id)
+{
+	for (int i = device_id < 0 ? 0 : device_id; i < PHX_MAX_DEVICES; i++) {
+		if (phx_devices[i])
+			return phx_devices[i];
+	}
+	return NULL;
+}
+
+int phx_device_missing(int device_id, const char *step)
+{
+	return phx_fail(-ENODEV, step, "phx check lists the devices", "device %d of %d", device_id,
+			device_total);
+}
+
+/* ------------------------------------------------------------ description */
+
+int phxfs_device_count(void)
+{
+	phx_init();
+	return device_total;
+}
+
+int phxfs_device_mode(int device_id)
+{
+	struct phx_device *dev;
+
+	phx_init();
+	dev = phx_device_find(device_id);
+	return dev ? dev->mode : phx_device_missing(device_id, "device_mode");
+}
+
+int phxfs_get_map_mode(void)
+{
+	struct phx_device *dev;
+	int mode = PHXFS_MODE_HOST;
+
+	phx_init();
+	for (int id = 0; (dev = phx_device_next(id)); id = dev->id + 1)
+		mode = dev->mode < mode ? dev->mode : mode;
+	return mode;
+}
+
+int phxfs_find_device(const char *vendor, int ordinal)
+{
+	struct phx_device *dev;
+
+	if (!vendor || ordinal < 0)
+		return phx_fail(-EINVAL, "find_device", "name a vendor and a number from 0",
+				"%s device %d", vendor ? vendor : "NULL", ordinal);
+	phx_init();
+	for (int id = 0; (dev = phx_device_next(id)); id = dev->id + 1) {
+		if (dev->ordinal == ordinal && !strcasecmp(dev->ops->name, vendor))
+			return dev->id;
+	}
+	return phx_fail(-ENODEV, "find_device", "phx check lists the devices", "%s device %d",
+			vendor, ordinal);
+}
+
+/* "3B:00.0" or "0000:3b:00.0" -> "0000:3b:00.0". */
+static int normal_bdf(const char *text, char *out, size_t size)
+{
+	unsigned int domain = 0, bus, slot, function;
+	int end = 0;
+
+	if (sscanf(text, "%4x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function, &end) != 4 ||
+	    text[end]) {
+		domain = 0;
+		end = 0;
+		if (sscanf(text, "%2x:%2x.%1x%n", &bus, &slot, &function, &end) != 3 || text[end])
+			return -EINVAL;
+	}
+	if (slot > 31 || function > 7)
+		return -EINVAL;
+	snprintf(out, size, "%04x:%02x:%02x.%x", domain, bus, slot, function);
+	return 0;
+}
+
+int phxfs_find_device_bdf(const char *bdf)
+{
+	struct phx_device *dev;
+	char wanted[32];
+
+	if (!bdf || normal_bdf(bdf, wanted, sizeof(wanted)))
+		return phx_fail(-EINVAL, "find_device_bdf", "write it as 0000:3b:00.0", "\"%s\"",
+				bdf ? bdf : "NULL");
+	phx_init();
+	for (int id = 0; (dev = phx_device_next(id)); id = dev->id + 1) {
+		if (!strcmp(dev->about.bdf, wanted))
+			return dev->id;
+	}
+	return phx_fail(-ENODEV, "find_device_bdf", "phx check lists the devices", "%s", wanted);
+}
+
+int devconn_find_bdf(const char *bdf)
+{
+	struct phx_device *dev;
+	char wanted[32];
+
+	if (normal_bdf(bdf, wanted, sizeof(wanted)))
+		return -1;
+	for (int id = 0; (dev = phx_device_next(id)); id = dev->id + 1) {
+		if (!strcmp(dev->about.bdf, wanted))
+			return dev->id;
+	}
+	return -1;
+}
+
+int devconn_ordinal(int device)
+{
+	struct phx_device *dev = phx_device_find(device);
+
+	return dev ? dev->ordinal : -ENODEV;
+}
+
+int phxfs_device_info(int device_id, struct phxfs_device_info *info)
+{
+	struct phxfs_device_info out;
+	struct phx_device *dev;
+
+	if (!info || info->size < sizeof(*info))
+		return phx_fail(-EINVAL, "device_info",
+				"set size to sizeof(struct phxfs_device_info)", "%s",
+				info ? "size too small" : "NULL");
+	phx_init();
+	dev = phx_device_find(device_id);
+	if (!dev)
+		return phx_device_missing(device_id, "device_info");
+	out = (struct phxfs_device_info){
+		.size = info->size,
+		.mode = dev->mode,
+		.page_size = dev->ops->page_size,
+		.memory_bytes = dev->about.memory_bytes,
+		.staging_bytes = phx_staging_size(),
+		.ordinal = dev->ordinal,
+	};
+	pthread_mutex_lock(&dev->lock);
+	out.clients = (int32_t)dev->clients;
+	pthread_mutex_unlock(&dev->lock);
+	snprintf(out.vendor, sizeof(out.vendor), "%s", dev->ops->name);
+	memcpy(out.name, dev->about.name, sizeof(out.name));
+	memcpy(out.bdf, dev->about.bdf, sizeof(out.bdf));
+	memcpy(out.reason, dev->reason, sizeof(out.reason));
+	memcpy(info, &out, sizeof(out));
+	return 0;
+}
+
+int phxfs_connector_info(int index, struct phxfs_connector_info *info)
+{
+	struct phxfs_connector_info out;
+
+	if (!info || info->size < sizeof(*info))
+		return phx_fail(-EINVAL, "connector_info",
+				"set size to sizeof(struct phxfs_connector_info)", "%s",
+				info ? "size too small" : "NULL");
+	phx_init();
+	if (index < 0 || index >= connector_total)
+		return phx_fail(-ENOENT, "connector_info", NULL, "connector %d of %d", index,
+				connector_total);
+	out = (struct phxfs_connector_info){
+		.size = info->size,
+		.status = connectors[index].status,
+		.devices = connectors[index].count,
+	};
+	snprintf(out.name, sizeof(out.name), "%s", connectors[index].ops->name);
+	memcpy(out.text, connectors[index].text, sizeof(out.text));
+	memcpy(info, &out, sizeof(out));
+	return 0;
+}
+
+/* --------------------------------------------------------- open and close */
+
+int phxfs_open(int device_id)
+{
+	struct phx_device *dev;
+	int err = 0;
+
+	phx_init();
+	dev = phx_device_find(device_id);
+	if (!dev)
+		return phx_device_missing(device_id, "open");
+	pthread_mutex_lock(&dev->lock);
+	if (dev->state == PHX_DEVICE_DRAINING) {
+		err = phx_fail(-EBUSY, "open", "its last close is still draining: try again",
+			       "device %d", device_id);
+	} else {
+		dev->state = PHX_DEVICE_OPEN;
+		dev->clients++;
+	}
+	pthread_mutex_unlock(&dev->lock);
+	return err;
+}
+
+int phxfs_close(int device_id)
+{
+	struct phx_device *dev;
+	int err = 0;
+
+	phx_init();
+	dev = phx_device_find(device_id);
+	if (!dev)
+		return phx_device_missing(device_id, "close");
+	pthread_mutex_lock(&dev->lock);
+	if (dev->state == PHX_DEVICE_CLOSED) {
+		err = phx_fail(-ENODEV, "close", "one close for each open", "device %d is not open",
+			       device_id);
+	} else if (dev->state == PHX_DEVICE_DRAINING) {
+		err = phx_fail(-EBUSY, "close", "its last close is still draining", "device %d",
+			       device_id);
+	} else if (--dev->clients == 0) {
+		dev->state = PHX_DEVICE_DRAINING;
+		phx_mem_remove_all(dev);
+		dev->state = PHX_DEVICE_CLOSED;
+		pthread_cond_broadcast(&dev->changed);
+	}
+	pthread_mutex_unlock(&dev->lock);
+	return err;
+}
+
+/* ------------------------------------------------------------------- fork */
+
+void phx_device_fork_prepare(void)
+{
+	for (int i = 0; i < PHX_MAX_DEVICES; i++) {
+		if (phx_devices[i])
+			pthread_mutex_lock(&phx_devices[i]->lock);
+	}
+}
+
+void phx_device_fork_parent(void)
+{
+	for (int i = PHX_MAX_DEVICES - 1; i >= 0; i--) {
+		if (phx_devices[i])
+			pthread_mutex_unlock(&phx_devices[i]->lock);
+	}
+}
+
+void phx_device_fork_child(void)
+{
+	for (int i = PHX_MAX_DEVICES - 1; i >= 0; i--) {
+		struct phx_device *dev = phx_devices[i];
+
+		if (!dev)
+			continue;
+		pthread_cond_init(&dev->changed, NULL);
+		phx_mem_fork_child(dev);
+		if (dev->state == PHX_DEVICE_DRAINING)
+			dev->state = PHX_DEVICE_CLOSED;
+		pthread_mutex_unlock(&dev->lock);
+	}
+}

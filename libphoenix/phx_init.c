@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The library starts on the first call that needs it, not when it is loaded:
+ * a program that links it and never calls it pays nothing.
+ *
+ * fork(): the preparing handler takes every lock in the library's lock order
+ * (devices, chunk pools, worker pool, log), so that no structure is half
+ * changed in the child. The child keeps the structures, forgets the threads
+ * and transfers that it does not have, and makes new conditions, since those
+ * of the parent may have waiters that do not exist here.
+ */
+#include <pthread.h>
+
+#include "phoenix.h"
+#include "phx_config.h"
+#include "phx_device.h"
+#include "phx_error.h"
+#include "phx_init.h"
+#include "phx_staging.h"
+#include "phx_stats.h"
+#include "io_engine/io_engine.h"
+#include "io_engine/io_pool.h"
+
+#define STRING(x) #x
+#define VERSION(a, b, c) STRING(a) "." STRING(b) "." STRING(c)
+
+atomic_bool phx_ready;
+atomic_uint phx_generation;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void fork_prepare(void)
+{
+	phx_device_fork_prepare();
+	phx_staging_fork_prepare();
+	phx_pool_fork_prepare();
+	phx_log_fork_prepare();
+}
+
+static void fork_parent(void)
+{
+	phx_log_fork_parent();
+	phx_pool_fork_parent();
+	phx_staging_fork_parent();
+	phx_device_fork_parent();
+}
+
+static void fork_child(void)
+{
+	atomic_fetch_add(&phx_generation, 1);
+	phx_stats_fork_child();
+	phx_log_fork_child();
+	phx_pool_fork_child();
+	phx_staging_fork_child();
+	phx_device_fork_child();
+}
+
+static void init(void)
+{
+	phx_config_init();
+	phx_log_init(phx_config.log);
+	phx_stats_init();
+	phx_device_init();
+	/* Without the handlers only fork() with transfers running is unsafe. */
+	if (pthread_atfork(fork_prepare, fork_parent, fork_child))
+		phx_log(PHXFS_LOG_WARN, "no memory for fork handlers: "
+			"do not fork while transfers run");
+	atomic_store_explicit(&phx_ready, true, memory_order_release);
+}
+
+void phx_init_slow(void)
+{
+	pthread_once(&once, init);
+}
+
+const char *phxfs_version(void)
+{
+	return VERSION(PHXFS_VERSION_MAJOR, PHXFS_VERSION_MINOR, PHXFS_VERSION_PATCH);
+}

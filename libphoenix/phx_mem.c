@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Device memory: registering, allocating, copying.
+ *
+ * The slow part of a registration, the mapping, runs without the device's
+ * lock: the region stands in the tree as PENDING meanwhile, and whoever wants
+ * the same addresses waits for it. The states are drawn in phx_region.h.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "phx_device.h"
+#include "phx_error.h"
+#include "phx_init.h"
+#include "phx_stats.h"
+
+#define PAGE_MASK (PHXFS_DEVICE_PAGE - 1)
+
+static uintptr_t base_of(struct phx_region *r)
+{
+	return atomic_load_explicit(&r->range.base, memory_order_relaxed);
+}
+
+static size_t len_of(struct phx_region *r)
+{
+	return atomic_load_explicit(&r->range.len, memory_order_relaxed);
+}
+
+/* ---------------------------------------------------------------- mapping */
+
+/* HOST: the buffer is its own mapping; msync() tells whether it is all there. */
+static int map_host(struct phx_region *r, uintptr_t addr, size_t len)
+{
+	if (msync((void *)addr, len, MS_ASYNC))
+		return phx_fail(errno == ENOMEM ? -EFAULT : -errno, "regmem",
+				"allocate it with phxfs_mem_alloc() or mmap()",
+				"%#zx bytes at %#zx are not all mapped", len, (size_t)addr);
+	r->io_addr = addr;
+	r->target = addr;
+	return 0;
+}
+
+/*
+ * STAGING, BOUNCE: storage never touches the buffer. The user gets addresses
+ * that fault, so that using them for plain I/O fails instead of corrupting.
+ */
+static int map_reserved(struct phx_device *dev, struct phx_region *r, uintptr_t addr, size_t len)
+{
+	struct devconn_pointer at;
+	void *reserved;
+	int err;
+
+	err = dev->ops->pointer_device((void *)addr, &at);
+	if (err || at.device != dev->id || addr + len > at.base + at.len)
+		return phx_fail(-EFAULT, "regmem",
+				"allocate it on this device, and register no more than that",
+				"%#zx bytes at %#zx on device %d", len, (size_t)addr, dev->id);
+	reserved = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (reserved == MAP_FAILED)
+		return phx_fail(-errno, "regmem", NULL, "reserving %#zx bytes of addresses", len);
+	r->io_addr = 0;
+	r->target = (uintptr_t)reserved;
+	return 0;
+}
+
+static int map_region(struct phx_device *dev, struct phx_region *r, uintptr_t addr, size_t len)
+{
+	if (dev->mode == PHXFS_MODE_HOST)
+		return map_host(r, addr, len);
+	return map_reserved(dev, r, addr, len);
+}
+
+static void unmap_region(struct phx_device *dev, struct phx_region *r)
+{
+	if (dev->mode != PHXFS_MODE_HOST)
+		munmap((void *)r->target, len_of(r));
+}
+
+/* ------------------------------------------------------------ registering */
+
+static int check_range(const char *step, const void *addr, size_t len)
+{
+	uintptr_t base = (uintptr_t)addr;
+
+	if (!base || !len || (base & PAGE_MASK) || (len & PAGE_MASK))
+		return phx_fail(-EINVAL, step, "both must be non-zero multiples of 64 KiB",
+				"%#zx bytes at %p", len, addr);
+	if (base + len < base)
+		return phx_fail(-EINVAL, step, NULL, "%#zx bytes at %p wrap around", len, addr);
+	return 0;
+}
+
+/* Regions and registered bytes, for phxfs_stats(); with the lock held. */
+static void gauge(struct phx_device *dev, struct phx_region *r, bool more)
+{
+	struct phx_gauges *g = &phx_stats->gauges[dev->id + 1];
+	uint64_t len = len_of(r);
+
+	atomic_fetch_add_explicit(&g->registrations, more ? 1U : -1U, memory_order_relaxed);
+	atomic_fetch_add_explicit(&g->registered_bytes, more ? len : -len, memory_order_relaxed);
+}
+
+static int not_open(struct phx_device *dev, const char *step)
+{
+	return phx_fail(-ENODEV, step, "call phxfs_open() first", "device %d is not open", dev->id);
+}
+
+/*
+ * Find the exact live registration, waiting for one that is coming or going.
+ * 0 with *out NULL: the range is free.
+ */
+static int find_exact(struct phx_device *dev, uintptr_t base, size_t len, struct phx_region **out)
+{
+	struct phx_region *r;
+
+	*out = NULL;
+	for (;;) {
+		if (dev->state != PHX_DEVICE_OPEN)
+			return not_open(dev, "regmem");
+		r = (struct phx_region *)phx_ranges_overlap(&dev->regions, base, len);
+		if (!r)
+			return 0;
+		if (r->state == PHX_REGION_LIVE)
+			break;
+		pthread_cond_wait(&dev->changed, &dev->lock);
+	}
+	if (base_of(r) != base || len_of(r) != len)
+		return phx_fail(-EINVAL, "regmem", "deregister that first, or use it as it is",
+				"%#zx bytes at %#zx overlap the registration of %#zx bytes at %#zx",
+				len, (size_t)base, len_of(r), (size_t)base_of(r));
+	*out = r;
+	return 0;
+}
+
+static void drop_region(struct phx_device *dev, struct phx_region *r)
+{
+	phx_ranges_remove(&dev->regions, &r->range);
+	phx_region_free(dev, r);
+	pthread_cond_broadcast(&dev->changed);
+}
+
+static int add_region(struct phx_device *dev, uintptr_t base, size_t len, struct phx_region **out)
+{
+	struct phx_region *r = phx_region_alloc(dev);
+	int err;
+
+	if (r && phx_ranges_insert(&dev->regions, &r->range, base, len)) {
+		phx_region_free(dev, r);
+		r = NULL;
+	}
+	if (!r)
+		return phx_fail(-ENOMEM, "regmem", NULL, "device %d", dev->id);
+	r->state = PHX_REGION_PENDING;
+
+	pthread_mutex_unlock(&dev->lock);
+	err = map_region(dev, r, base, len);
+	pthread_mutex_lock(&dev->lock);
+
+	if (err) {
+		drop_region(dev, r);
+		return err;
+	}
+	r->state = PHX_REGION_LIVE;
+	r->users = 0;
+	gauge(dev, r, true);
+	atomic_store_explicit(&r->refs, PHX_REGION_LIVE_BIT, memory_order_release);
+	pthread_cond_broadcast(&dev->changed);
+	*out = r;
+	return 0;
+}
+
+int phxfs_regmem(int device_id, const void *addr, size_t len, void **target_addr)
+{
+	struct phx_region *r = NULL;
+	struct phx_device *dev;
+	int err;
+
+	phx_init();
+	dev = phx_device_find(device_id);
+	if (!dev)
+		return phx_device_missing(device_id, "regmem");
+	err = check_range("regmem", addr, len);
+	if (err)
+		return err;
+
+	pthread_mutex_lock(&dev->lock);
+	err = find_exact(dev, (uintptr_t)addr, len, &r);
+	if (!err && !r)
+		err = add_region(dev, (uintptr_t)addr, len, &r);
+	if (!err) {
+		r->users++;
+		if (target_addr)
+			*target_addr = (void *)r->target;
+	}
+	pthread_mutex_unlock(&dev->lock);
+	return err;
+}
+
+/* Take a live region away; the lock is dropped while it drains and is unmapped. */
+static void remove_region(struct phx_device *dev, struct phx_region *r)
+{
+	phx_region_drain(dev, r);
+	pthread_mutex_unlock(&dev->lock);
+	unmap_region(dev, r);
+	pthread_mutex_lock(&dev->lock);
+	gauge(dev, r, false);
+	drop_region(dev, r);
+}
+
+int phxfs_deregmem(int device_id, const void *addr, size_t len)
+{
+	struct phx_device *dev;
+	struct phx_region *r;
+	int err;
+
+	phx_init();
+	dev = phx_device_find(device_id);
+	if (!dev)
+		return phx_device_missing(device_id, "deregmem");
+	err = check_range("deregmem", addr, len);
+	if (err)
+		return err;
+
+	pthread_mutex_lock(&dev->lock);
+	r = (struct phx_region *)phx_ranges_overlap(&dev->regions, (uintptr_t)addr, len);
+	if (dev->state != PHX_DEVICE_OPEN)
+		err = not_open(dev, "deregmem");
+	else if (!r || r->state != PHX_REGION_LIVE || base_of(r) != (uintptr_t)addr ||
+		 len_of(r) != len)
+		err = phx_fail(-EINVAL, "deregmem",
+			       "pass the address and length of its phxfs_regmem()",
+			       "%#zx bytes at %p are not a registration of device %d", len, addr,
+			       device_id);
+	else if (--r->users == 0)
+		remove_region(dev, r);
+	pthread_mutex_unlock(&dev->lock);
+	return err;
+}
+
+void phx_mem_remove_all(struct phx_device *dev)
+{
+	struct phx_region *r;
+
+	while ((r = (struct phx_region *)phx_ranges_overlap(&dev->regions, 0, UINTPTR_MAX))) {
+		if (r->state == PHX_REGION_LIVE)
+			remove_region(dev, r);
+		else /* another thread is registering or deregistering it */
+			pthread_cond_wait(&dev->changed, &dev->lock);
+	}
+}
+
+/* True: @r cannot live on in the child. */
+static bool lost_by_fork(struct phx_device *dev, struct phx_region *r)
+{
+	return dev->mode != PHXFS_MODE_HOST || r->state != PHX_REGION_LIVE ||
+	       dev->state == PHX_DEVICE_DRAINING;
+}
+
+void phx_mem_fork_child(struct phx_device *dev)
+{
+	uintptr_t next = 0;
+	struct phx_region *r;
+
+	while ((r = (struct phx_region *)phx_ranges_overlap(&dev->regions, next,
+							    UINTPTR_MAX - next))) {
+		next = base_of(r) + len_of(r);
+		phx_region_forget_holders(r);
+		if (lost_by_fork(dev, r)) {
+			atomic_store_explicit(&r->refs, 0, memory_order_relaxed);
+			if (r->state != PHX_REGION_PENDING)
+				gauge(dev, r, false);
+			drop_region(dev, r);
+		}
+	}
+}
+
+/* --------------------------------------------------- allocating, copying */
+
+int phxfs_mem_alloc(int device_id, size_t len, void **addr)
+{
+	struct phx_device *dev;
+	struct phx_region *r;
+	void *memory;
+	int err;
+
+	phx_init();
+	dev = phx_device_find(device_id);
+	if (!dev)
+		return phx_device_missing(device_id, "mem_alloc");
+	if (!len || !addr)
+		return phx_fail(-EINVAL, "mem_alloc", NULL, "%#zx bytes to %p", len, (void *)addr);
+	if (len > SIZE_MAX - PAGE_MASK)
+		return phx_fail(-ENOMEM, "mem_alloc", NULL, "%#zx bytes", len);
+	len = (len + PAGE_MASK) & ~PAGE_MASK;
+
+	err = dev->ops->mem_alloc(device_id, len, &memory);
+	if (err)
+		return phx_fail(err, "mem_alloc", NULL, "%#zx bytes on device %d", len, device_id);
+	pthread_mutex_lock(&dev->lock);
+	r = phx_region_alloc(dev);
+	if (r && phx_ranges_insert(&dev->allocations, &r->range, (uintptr_t)memory, len)) {
+		phx_region_free(dev, r);
+		r = NULL;
+	}
+	pthread_mutex_unlock(&dev->lock);
+	if (!r) {
+		dev->ops->mem_free(device_id, memory, len);
+		return phx_fail(-ENOMEM, "mem_alloc", NULL, "device %d", device_id);
+	}
+	*addr = memory;
+	return 0;
+}
+
+int phxfs_mem_free(int device_id, void *addr)
+{
+	struct phx_device *dev;
+	struct phx_region *r;
+	size_t len = 0;
+	int err = 0;
+
+	phx_init();
+	dev = phx_device_find(device_id);
+	if (!dev)
+		return phx_device_missing(device_id, "mem_free");
+	if (!addr)
+		return 0;
+
+	pthread_mutex_lock(&dev->lock);
+	r = (struct phx_region *)phx_ranges_find(&dev->allocations, (uintptr_t)addr);
+	if (!r || base_of(r) != (uintptr_t)addr) {
+		err = phx_fail(-EINVAL, "mem_free", "pass what phxfs_mem_alloc() returned, once",
+			       "%p on device %d", addr, device_id);
+	} else if (phx_ranges_overlap(&dev->regions, (uintptr_t)addr, len_of(r))) {
+		err = phx_fail(-EBUSY, "mem_free", "deregister it first",
+			       "%p on device %d is registered", addr, device_id);
+	} else {
+		len = len_of(r);
+		phx_ranges_remove(&dev->allocations, &r->range);
+		phx_region_free(dev, r);
+	}
+	pthread_mutex_unlock(&dev->lock);
+	if (err)
+		return err;
+	err = dev->ops->mem_free(device_id, addr, len);
+	return err ? phx_fail(err, "mem_free", NULL, "%p on device %d", addr, device_id) : 0;
+}
+
+int phxfs_pointer_device(const void *addr)
+{
+	struct devconn_pointer at;
+	struct phx_device *dev;
+
+	phx_init();
+	for (int id = 0; (dev = phx_device_next(id)); id = dev->id + 1) {
+		struct phx_region *r;
+
+		if (phx_ranges_find(&dev->allocations, (uintptr_t)addr))
+			return dev->id;
+		r = phx_region_get(dev, (uintptr_t)addr, 1);
+		if (r) {
+			phx_region_put(dev, r);
+			return dev->id;
+		}
+		if (!dev->ops->pointer_device(addr, &at))
+			return at.device;
+	}
+	return phx_fail(-ENOENT, "pointer_device", NULL, "%p is plain host memory", addr);
+}
+
+static int copy(int device_id, void *dst, const void *src, size_t n, const char *step, bool to)
+{
+	struct phx_device *dev;
+	int err;
+
+	phx_init();
+	dev = phx_device_find(device_id);
+	if (!dev)
+		return phx_device_missing(device_id, step);
+	if (!dst || !src)
+		return phx_fail(-EINVAL, step, NULL, "%zu bytes from %p to %p", n, src, dst);
+	if (!n)
+		return 0;
+	err = to ? dev->ops->memcpy_htod(device_id, dst, src, n) :
+		   dev->ops->memcpy_dtoh(device_id, dst, src, n);
+	return err ? phx_fail(err, step, NULL, "%zu bytes on device %d", n, device_id) : 0;
+}
+
+int phxfs_memcpy_to(int device_id, void *dev_dst, const void *host_src, size_t n)
+{
+	return copy(device_id, dev_dst, host_src, n, "memcpy_to", true);
+}
+
+int phxfs_memcpy_from(int device_id, void *host_dst, const void *dev_src, size_t n)
+{
+	return copy(device_id, host_dst, dev_src, n, "memcpy_from", false);
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which way a request would go, and why; computed by the rules of phx_io.c,
+ * without moving anything.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <linux/magic.h>
+
+#include "phx_config.h"
+#include "phx_error.h"
+#include "phx_file.h"
+#include "phx_init.h"
+#include "phx_path.h"
+#include "phx_stats.h"
+#include "phx_xfer.h"
+
+#ifndef XFS_SUPER_MAGIC
+#define XFS_SUPER_MAGIC 0x58465342
+#endif
+#ifndef FUSE_SUPER_MAGIC
+#define FUSE_SUPER_MAGIC 0x65735546
+#endif
+
+int phx_path_host;
+
+int phx_path_choose(int mode)
+{
+	if (phx_config.path == PHX_PATH_STAGING)
+		return PHXFS_PATH_STAGING;
+	if (phx_config.path == PHX_PATH_BOUNCE)
+		return PHXFS_PATH_BOUNCE;
+	if (mode == PHXFS_MODE_HOST || mode == PHXFS_MODE_FULL)
+		return PHXFS_PATH_DIRECT;
+	if (phx_config.path == PHX_PATH_DIRECT)
+		return -1;
+	return mode == PHXFS_MODE_STAGING ? PHXFS_PATH_STAGING : PHXFS_PATH_BOUNCE;
+}
+
+static const char *file_system(int fd)
+{
+	static const struct {
+		unsigned long magic;
+		const char *name;
+	} known[] = {
+		{ EXT4_SUPER_MAGIC, "ext4" },	   { XFS_SUPER_MAGIC, "xfs" },
+		{ BTRFS_SUPER_MAGIC, "btrfs" },	   { TMPFS_MAGIC, "tmpfs" },
+		{ OVERLAYFS_SUPER_MAGIC, "overlayfs" }, { NFS_SUPER_MAGIC, "nfs" },
+		{ FUSE_SUPER_MAGIC, "fuse" },	   { F2FS_SUPER_MAGIC, "f2fs" },
+		{ RAMFS_MAGIC, "ramfs" },
+	};
+	struct statfs fs;
+	struct stat st;
+
+	if (!fstat(fd, &st) && S_ISBLK(st.st_mode))
+		return "block device";
+	if (fstatfs(fd, &fs))
+		return "unknown file system";
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		if ((unsigned long)fs.f_type == known[i].magic)
+			return known[i].name;
+	}
+	return "file system";
+}
+
+static const char *const path_names[] = { "direct", "staging", "bounce" };
+
+static const char *const reason_texts[] = {
+	[PHXFS_REASON_NONE] = "no copy by the library",
+	[PHXFS_REASON_FORCED] = "PHX_PATH asks for it",
+	[PHXFS_REASON_EDGES] = "unaligned edges pass through a chunk; align offset and length to "
+			       "avoid it",
+	[PHXFS_REASON_INCONGRUENT] = "buffer and file offset are aligned differently; use a buffer "
+				     "aligned like the offset",
+	[PHXFS_REASON_BUFFERED_FD] = "the page cache is copied; open with O_DIRECT for DMA",
+	[PHXFS_REASON_STAGING_MODE] = "the module maps the staging pool only; load it with "
+				      "phxfs_map_mode=0 for FULL",
+	[PHXFS_REASON_NO_MODULE] = "phxfs.ko does not serve the device; load it for DMA",
+	[PHXFS_REASON_APPEND] = "O_APPEND: appended through the page cache",
+};
+
+/* The aligned part of a direct request on an O_DIRECT descriptor. */
+static void split(const struct phx_xfer *x, struct phx_file *file, struct phxfs_path_info *info)
+{
+	size_t align = phx_file_align(file), head = (size_t)x->off & (align - 1), first, middle;
+
+	first = head ? align - head : 0;
+	first = first < x->len ? first : x->len;
+	middle = (x->len - first) & ~(align - 1);
+	/* Storage wants the buffer aligned to its sector, commonly 512 bytes. */
+	if (middle && (((uintptr_t)x->io + first) & 511)) {
+		info->path = PHXFS_PATH_BOUNCE;
+		info->reason = PHXFS_REASON_INCONGRUENT;
+		middle = 0;
+	} else if (middle < x->len) {
+		info->reason = PHXFS_REASON_EDGES;
+	}
+	info->direct_bytes = middle;
+	info->chunk_bytes = x->len - middle;
+}
+
+static void describe(const struct phx_xfer *x, struct phx_file *file, struct phxfs_path_info *info)
+{
+	int flags = phx_file_flags(file);
+
+	info->path = x->path;
+	info->dma = !!(flags & O_DIRECT);
+	if (x->path == PHXFS_PATH_DIRECT) {
+		info->direct_bytes = x->len;
+		if (flags & O_DIRECT)
+			split(x, file, info);
+		else
+			info->reason = PHXFS_REASON_BUFFERED_FD;
+		return;
+	}
+	info->chunk_bytes = x->len;
+	if (phx_config.path != PHX_PATH_AUTO)
+		info->reason = PHXFS_REASON_FORCED;
+	else
+		info->reason = x->path == PHXFS_PATH_STAGING ? PHXFS_REASON_STAGING_MODE :
+							       PHXFS_REASON_NO_MODULE;
+}
+
+int phxfs_path_query(int fd, int device_id, const void *buf, size_t nbytes, off_t f_offset,
+		     struct phxfs_path_info *info)
+{
+	struct phxfs_path_info out = { 0 };
+	struct phx_file file;
+	struct phx_xfer x;
+	int err;
+
+	if (!info || info->size < sizeof(*info))
+		return phx_fail(-EINVAL, "path_query", "set size to sizeof(struct phxfs_path_info)",
+				"%s", info ? "size too small" : "NULL");
+	phx_init();
+	if (fcntl(fd, F_GETFL) < 0)
+		return phx_fail(-EBADF, "path_query", NULL, "descriptor %d", fd);
+	err = phx_xfer_start(&x, false, fd, device_id, buf, 0, nbytes, f_offset);
+	if (err)
+		return err;
+	file = phx_file(fd, device_id);
+	describe(&x, &file, &out);
+	if (x.region)
+		phx_region_put(x.dev, x.region);
+	out.size = info->size;
+	snprintf(out.text, sizeof(out.text), "%s on %s%s: %s", path_names[out.path],
+		 file_system(fd), out.dma ? ", O_DIRECT" : ", page cache",
+		 reason_texts[out.reason]);
+	memcpy(info, &out, sizeof(out));
+	if (phx_config.path == PHX_PATH_DIRECT && out.chunk_bytes)
+		return phx_fail(-EOPNOTSUPP, "path_query", "unset PHX_PATH, or align the request",
+				"PHX_PATH=direct, but %s", out.text);
+	return 0;
+}

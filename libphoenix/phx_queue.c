@@ -1,0 +1,602 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The completion queue.
+ *
+ * A request that goes direct is put into the queue's own ring by the thread
+ * that submits it: no other thread is involved, which is what makes a queue
+ * as cheap as io_uring itself. Everything else (chunks, O_APPEND, remainders
+ * that the ring could not do, and all of it where the engine is sync) becomes
+ * a job of the worker pool, whose done() puts the request among the finished.
+ *
+ *   slot:  FREE -> RING ---------------------> FINISHED -> FREE
+ *            |      | remainder                   ^
+ *            +----> LANE -> JOB ------------------+
+ *
+ * Writes to O_APPEND descriptors pass through the lane, which lets one job run
+ * at a time, so that they reach their file in the order of submission.
+ *
+ * Lock: queue->lock protects everything. It is held while the ring is filled
+ * and reaped, never while waiting. A waiter sleeps in the ring's wait() or,
+ * with the sync engine, on the condition; whoever finishes a request otherwise
+ * than through the ring, or leaves finished ones behind, wakes the waiters.
+ * Order: queue->lock before the pool's lock and a device's.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "phx_error.h"
+#include "phx_init.h"
+#include "phx_job.h"
+#include "phx_xfer.h"
+#include "io_engine/io_engine.h"
+#include "io_engine/io_pool.h"
+
+#define MAX_DEPTH 32768
+
+enum slot_state { SLOT_FREE, SLOT_RING, SLOT_LANE, SLOT_JOB, SLOT_FINISHED };
+
+struct slot {
+	struct phx_io io;      /* must be first: the engine gives it back */
+	struct phx_job job;
+	struct phx_xfer x;
+	phxfs_queue_t *queue;
+	enum slot_state state;
+	bool in_lane;          /* its job runs for the lane */
+	ssize_t result;
+	void *user_data;
+	uint64_t number;       /* order of submission */
+	struct slot *next;     /* in the list of its state */
+};
+
+struct slot_list {
+	struct slot *first, **tail;
+};
+
+struct phxfs_queue {
+	pthread_mutex_t lock;
+	pthread_cond_t finished_some;
+	unsigned int generation;
+	const struct phx_engine_ops *ops;
+	struct phx_engine *engine;
+	bool ring;              /* the engine is asynchronous */
+	unsigned int depth;
+	unsigned int used;      /* slots not FREE */
+	unsigned int jobs;      /* slots JOB or LANE */
+	unsigned int finished;  /* slots FINISHED */
+	unsigned int waiters;
+	uint64_t submitted;
+	struct slot_list free_slots, done, lane;
+	bool lane_busy;
+	int eventfd;            /* -1: not asked for */
+	struct slot slots[];
+};
+
+/* ------------------------------------------------------------------ slots */
+
+static void push(struct slot_list *list, struct slot *slot)
+{
+	slot->next = NULL;
+	*list->tail = slot;
+	list->tail = &slot->next;
+}
+
+static struct slot *pop(struct slot_list *list)
+{
+	struct slot *slot = list->first;
+
+	if (slot) {
+		list->first = slot->next;
+		if (!list->first)
+			list->tail = &list->first;
+	}
+	return slot;
+}
+
+static void take_out(struct slot_list *list, struct slot *slot)
+{
+	struct slot **at = &list->first;
+
+	while (*at != slot)
+		at = &(*at)->next;
+	*at = slot->next;
+	if (!slot->next)
+		list->tail = at;
+}
+
+static void empty(struct slot_list *list)
+{
+	list->first = NULL;
+	list->tail = &list->first;
+}
+
+/* Wake those who wait, whichever way they do. */
+static void announce(phxfs_queue_t *q, bool ring_did)
+{
+	static const uint64_t one = 1;
+
+	if (q->waiters) {
+		if (q->ring)
+			q->ops->wake(q->engine);
+		else
+			pthread_cond_broadcast(&q->finished_some);
+	}
+	/* The ring has signalled its own completions. */
+	if (q->eventfd >= 0 && !ring_did && write(q->eventfd, &one, sizeof(one)) < 0)
+		return; /* full: it is readable, which is all that is asked */
+}
+
+/* The transfer is over (or never began, when it is not @held). */
+static void finish(phxfs_queue_t *q, struct slot *slot, ssize_t result, bool held)
+{
+	if (held)
+		phx_xfer_end(&slot->x, result);
+	slot->result = result;
+	slot->state = SLOT_FINISHED;
+	q->finished++;
+	push(&q->done, slot);
+}
+
+/* ------------------------------------------------------------------- jobs */
+
+static void job_done(struct phx_job *job);
+
+/* Give the slot's transfer, from byte @at on, to the worker pool. */
+static void start_job(phxfs_queue_t *q, struct slot *slot, size_t at)
+{
+	slot->state = SLOT_JOB;
+	if (phx_job_init_rest(&slot->job, &slot->x, &slot->result, at, job_done)) {
+		q->jobs--;
+		finish(q, slot, at ? (ssize_t)at : -ENOMEM, true);
+		announce(q, false);
+		return;
+	}
+	slot->result = 0;
+	if (phx_pool_submit(&slot->job)) {
+		/* No worker can be had: this thread does it, now. */
+		pthread_mutex_unlock(&q->lock);
+		phx_pool_help(&slot->job);
+		pthread_mutex_lock(&q->lock);
+	}
+}
+
+static void next_in_lane(phxfs_queue_t *q)
+{
+	struct slot *slot = pop(&q->lane);
+
+	q->lane_busy = slot != NULL;
+	if (slot) {
+		slot->in_lane = true;
+		start_job(q, slot, 0);
+	}
+}
+
+static void job_done(struct phx_job *job)
+{
+	struct slot *slot = (struct slot *)((char *)job - offsetof(struct slot, job));
+	phxfs_queue_t *q = slot->queue;
+	bool in_lane;
+
+	pthread_mutex_lock(&q->lock);
+	phx_job_free(job);
+	in_lane = slot->in_lane;
+	q->jobs--;
+	finish(q, slot, slot->result, true);
+	if (in_lane)
+		next_in_lane(q);
+	announce(q, false);
+	pthread_mutex_unlock(&q->lock);
+}
+
+/* ------------------------------------------------------------------- ring */
+
+/* Errors that the exact, synchronous transfer may get around. */
+static bool mendable(int err)
+{
+	return err == -EINVAL || err == -EAGAIN || err == -EOPNOTSUPP;
+}
+
+static void ring_finished(phxfs_queue_t *q, struct slot *slot)
+{
+	struct phx_io *io = &slot->io;
+
+	phx_xfer_count(&slot->x, io->moved);
+	if (io->moved < io->len && mendable(io->err)) {
+		q->jobs++;
+		start_job(q, slot, io->moved);
+		return;
+	}
+	finish(q, slot, phx_xfer_result(io->moved, io->err), true);
+}
+
+static void reap(phxfs_queue_t *q)
+{
+	struct phx_io *io = q->ops->reap(q->engine), *next;
+
+	for (; io; io = next) {
+		next = io->next;
+		ring_finished(q, (struct slot *)io);
+	}
+	q->ops->flush(q->engine); /* what came back short goes on */
+}
+
+static bool start_in_ring(phxfs_queue_t *q, struct slot *slot)
+{
+	struct phx_io *io = &slot->io;
+
+	io->fd = slot->x.fd;
+	io->write = slot->x.write;
+	io->addr = slot->x.io;
+	io->len = slot->x.len;
+	io->off = slot->x.off;
+	io->device_id = slot->x.device_id;
+	if (q->ops->start(q->engine, io))
+		return false;
+	slot->state = SLOT_RING;
+	return true;
+}
+
+/* ------------------------------------------------------------- submission */
+
+/* Flags of the last descriptor written to, so that a row of writes asks once. */
+struct flags_cache {
+	int fd, flags;
+};
+
+static bool appends(struct slot *slot, struct flags_cache *cache)
+{
+	if (!slot->x.write)
+		return false;
+	if (cache->fd != slot->x.fd) {
+		cache->fd = slot->x.fd;
+		cache->flags = phx_xfer_flags(&slot->x);
+	}
+	slot->x.flags = cache->flags;
+	return cache->flags & O_APPEND;
+}
+
+static void submit_one(phxfs_queue_t *q, int op, const phxfs_io_req_t *r, void *user_data,
+		       struct flags_cache *cache)
+{
+	struct slot *slot = pop(&q->free_slots);
+	int err;
+
+	q->used++;
+	slot->user_data = user_data;
+	slot->number = q->submitted++;
+	slot->in_lane = false;
+	err = phx_xfer_start(&slot->x, op == PHXFS_OP_WRITE, r->fd, r->device_id, r->buf,
+			     r->buf_offset, r->nbytes, r->f_offset);
+	if (err) {
+		finish(q, slot, err, false);
+		announce(q, false);
+		return;
+	}
+	if (appends(slot, cache)) {
+		slot->state = SLOT_LANE;
+		q->jobs++;
+		push(&q->lane, slot);
+		if (!q->lane_busy)
+			next_in_lane(q);
+		return;
+	}
+	if (q->ring && slot->x.path == PHXFS_PATH_DIRECT && slot->x.len && start_in_ring(q, slot))
+		return;
+	q->jobs++;
+	start_job(q, slot, 0);
+}
+
+static int check_queue(phxfs_queue_t *q, const char *step)
+{
+	if (!q)
+		return phx_fail(-EINVAL, step, "make one with phxfs_queue_create()", "NULL queue");
+	if (q->generation != phx_fork_generation())
+		return phx_fail(-ECHILD, step, "make one in this process",
+				"a queue of the parent process");
+	return 0;
+}
+
+int phxfs_queue_submit(phxfs_queue_t *q, int op, const phxfs_io_req_t *reqs,
+		       void *const *user_data, int n)
+{
+	struct flags_cache cache = { .fd = -1 };
+	int err, taken;
+
+	err = check_queue(q, "queue_submit");
+	if (err)
+		return err;
+	if (n < 0 || (n && !reqs) || (op != PHXFS_OP_READ && op != PHXFS_OP_WRITE))
+		return phx_fail(-EINVAL, "queue_submit", NULL, "op %d, %d requests at %p", op, n,
+				(const void *)reqs);
+	if (!n)
+		return 0;
+	pthread_mutex_lock(&q->lock);
+	for (taken = 0; taken < n && q->used < q->depth; taken++)
+		submit_one(q, op, &reqs[taken], user_data ? user_data[taken] : NULL, &cache);
+	if (taken)
+		q->ops->flush(q->engine);
+	pthread_mutex_unlock(&q->lock);
+	if (!taken)
+		return phx_fail(-EAGAIN, "queue_submit", "take completions first",
+				"all %u slots of the queue are used", q->depth);
+	return taken;
+}
+
+/* ---------------------------------------------------------------- waiting */
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* What is left until @deadline; false: nothing. */
+static bool time_left(uint64_t deadline, struct timespec *left)
+{
+	uint64_t now = now_ns();
+
+	if (now >= deadline)
+		return false;
+	left->tv_sec = (time_t)((deadline - now) / 1000000000);
+	left->tv_nsec = (long)((deadline - now) % 1000000000);
+	return true;
+}
+
+/* Sleep until something may have finished; the lock is dropped meanwhile. */
+static void sleep_once(phxfs_queue_t *q, const struct timespec *left)
+{
+	q->waiters++;
+	if (q->ring) {
+		pthread_mutex_unlock(&q->lock);
+		q->ops->wait(q->engine, left);
+		pthread_mutex_lock(&q->lock);
+	} else if (left) {
+		struct timespec until;
+		uint64_t end = now_ns() + (uint64_t)left->tv_sec * 1000000000 +
+			       (uint64_t)left->tv_nsec;
+
+		until.tv_sec = (time_t)(end / 1000000000);
+		until.tv_nsec = (long)(end % 1000000000);
+		pthread_cond_timedwait(&q->finished_some, &q->lock, &until);
+	} else {
+		pthread_cond_wait(&q->finished_some, &q->lock);
+	}
+	q->waiters--;
+}
+
+static void wait_until(phxfs_queue_t *q, unsigned int min, uint64_t deadline)
+{
+	reap(q);
+	for (;;) {
+		unsigned int wanted = min < q->used ? min : q->used;
+		struct timespec left;
+
+		if (q->finished >= wanted)
+			return;
+		if (deadline && !time_left(deadline, &left))
+			return;
+		sleep_once(q, deadline ? &left : NULL);
+		reap(q);
+	}
+}
+
+static int take(phxfs_queue_t *q, struct phxfs_completion *out, int max)
+{
+	int n = 0;
+
+	while (n < max && q->finished) {
+		struct slot *slot = pop(&q->done);
+
+		out[n++] = (struct phxfs_completion){ slot->user_data, slot->result };
+		if (slot->result < 0 && slot->result != -EFAULT && slot->result != -ECANCELED)
+			phx_xfer_fail((int)slot->result, slot->x.write, slot->x.fd, slot->x.len,
+				      slot->x.off);
+		slot->state = SLOT_FREE;
+		q->finished--;
+		q->used--;
+		push(&q->free_slots, slot);
+	}
+	return n;
+}
+
+int phxfs_queue_wait(phxfs_queue_t *q, struct phxfs_completion *out, int min, int max,
+		     const struct timespec *timeout)
+{
+	uint64_t deadline = 0;
+	int err, n;
+
+	err = check_queue(q, "queue_wait");
+	if (err)
+		return err;
+	if (!out || min < 0 || max < 1 || max < min ||
+	    (timeout &&
+	     (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)))
+		return phx_fail(-EINVAL, "queue_wait", NULL, "min %d, max %d, out %p", min, max,
+				(void *)out);
+	if (timeout)
+		deadline = now_ns() + (uint64_t)timeout->tv_sec * 1000000000 +
+			   (uint64_t)timeout->tv_nsec;
+	pthread_mutex_lock(&q->lock);
+	wait_until(q, (unsigned int)min, deadline);
+	n = take(q, out, max);
+	/* Others may sleep although there is something left for them. */
+	if (q->waiters && (q->finished || !q->used))
+		announce(q, true);
+	pthread_mutex_unlock(&q->lock);
+	return n;
+}
+
+/* --------------------------------------------------------- cancel, eventfd */
+
+static bool in_flight(const struct slot *slot)
+{
+	return slot->state == SLOT_RING || slot->state == SLOT_LANE || slot->state == SLOT_JOB;
+}
+
+static struct slot *oldest(phxfs_queue_t *q, const void *user_data)
+{
+	struct slot *found = NULL;
+
+	for (unsigned int i = 0; i < q->depth; i++) {
+		struct slot *slot = &q->slots[i];
+
+		if (in_flight(slot) && slot->user_data == user_data &&
+		    (!found || slot->number < found->number))
+			found = slot;
+	}
+	return found;
+}
+
+/* False: it is running and cannot be stopped. */
+static bool cancel_slot(phxfs_queue_t *q, struct slot *slot)
+{
+	bool in_lane = slot->in_lane;
+
+	if (slot->state == SLOT_LANE)
+		take_out(&q->lane, slot);
+	else if (slot->state != SLOT_JOB || slot->job.slices[0].at ||
+		 !phx_pool_take_back(&slot->job))
+		return false;
+	if (slot->state == SLOT_JOB)
+		phx_job_free(&slot->job);
+	q->jobs--;
+	finish(q, slot, -ECANCELED, true);
+	if (in_lane)
+		next_in_lane(q);
+	announce(q, false);
+	return true;
+}
+
+int phxfs_queue_cancel(phxfs_queue_t *q, void *user_data)
+{
+	struct slot *slot;
+	int err;
+
+	err = check_queue(q, "queue_cancel");
+	if (err)
+		return err;
+	pthread_mutex_lock(&q->lock);
+	reap(q);
+	slot = oldest(q, user_data);
+	if (!slot)
+		err = phx_fail(-ENOENT, "queue_cancel", NULL,
+			       "no request with user_data %p in flight", user_data);
+	else if (!cancel_slot(q, slot))
+		err = phx_fail(-EALREADY, "queue_cancel", "wait for its completion",
+			       "the request with user_data %p is running", user_data);
+	pthread_mutex_unlock(&q->lock);
+	return err;
+}
+
+int phxfs_queue_eventfd(phxfs_queue_t *q)
+{
+	int fd, err;
+
+	err = check_queue(q, "queue_eventfd");
+	if (err)
+		return err;
+	pthread_mutex_lock(&q->lock);
+	if (q->eventfd < 0) {
+		/* Readable from the start where something has finished already. */
+		fd = eventfd(q->finished, EFD_CLOEXEC | EFD_NONBLOCK);
+		err = fd < 0 ? -errno : 0;
+		if (!err && q->ring)
+			err = q->ops->notify(q->engine, fd);
+		if (err && fd >= 0)
+			close(fd);
+		if (!err)
+			q->eventfd = fd;
+	}
+	if (err)
+		phx_fail(err, "queue_eventfd", NULL, "an eventfd for the queue");
+	else
+		err = q->eventfd;
+	pthread_mutex_unlock(&q->lock);
+	return err;
+}
+
+/* ------------------------------------------------------ creation, the end */
+
+static int init_queue(phxfs_queue_t *q, unsigned int depth)
+{
+	pthread_condattr_t monotonic;
+	int err;
+
+	err = phx_engine_create(depth, true, &q->ops, &q->engine);
+	if (err)
+		return err;
+	q->ring = q->ops != &phx_engine_sync;
+	q->generation = phx_fork_generation();
+	q->depth = depth;
+	q->eventfd = -1;
+	pthread_mutex_init(&q->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&q->finished_some, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	empty(&q->free_slots);
+	empty(&q->done);
+	empty(&q->lane);
+	for (unsigned int i = 0; i < depth; i++) {
+		q->slots[i].queue = q;
+		push(&q->free_slots, &q->slots[i]);
+	}
+	return 0;
+}
+
+int phxfs_queue_create(unsigned int depth, phxfs_queue_t **out)
+{
+	phxfs_queue_t *q;
+	int err;
+
+	phx_init();
+	if (depth < 1 || depth > MAX_DEPTH || !out)
+		return phx_fail(-EINVAL, "queue_create", "use a depth from 1 to 32768", "depth %u",
+				depth);
+	q = calloc(1, sizeof(*q) + depth * sizeof(q->slots[0]));
+	err = q ? init_queue(q, depth) : -ENOMEM;
+	if (err) {
+		free(q);
+		return phx_fail(err, "queue_create", NULL, "depth %u", depth);
+	}
+	*out = q;
+	return 0;
+}
+
+/* Cancel what has not started, wait for the rest. */
+static void drain(phxfs_queue_t *q)
+{
+	pthread_mutex_lock(&q->lock);
+	for (unsigned int i = 0; i < q->depth; i++) {
+		if (q->slots[i].state == SLOT_LANE || q->slots[i].state == SLOT_JOB)
+			cancel_slot(q, &q->slots[i]);
+	}
+	wait_until(q, q->used, 0);
+	pthread_mutex_unlock(&q->lock);
+}
+
+int phxfs_queue_destroy(phxfs_queue_t *q)
+{
+	bool mine;
+
+	if (!q)
+		return 0;
+	mine = q->generation == phx_fork_generation();
+	if (mine)
+		drain(q);
+	q->ops->destroy(q->engine);
+	if (q->eventfd >= 0)
+		close(q->eventfd);
+	if (mine) {
+		pthread_mutex_destroy(&q->lock);
+		pthread_cond_destroy(&q->finished_some);
+	}
+	free(q);
+	return mine ? 0 : phx_fail(-ECHILD, "queue_destroy", NULL, "a queue of the parent process");
+}

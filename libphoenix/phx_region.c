@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Holding and draining regions.
+ *
+ * refs is one word so that "is it live" and "hold it" are one step. A getter
+ * finds a node in the tree without a lock; by the time it takes its reference
+ * the node may have been freed and reused for another range. So it takes the
+ * reference first, and then looks whether the region is still the one it
+ * wanted: while it is held and live its range cannot change.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "phx_device.h"
+#include "phx_region.h"
+
+#define SLAB 64 /* regions allocated at once */
+
+/* False: it is not live. Pairs with the release in phxfs_regmem(). */
+static inline bool hold(struct phx_region *region)
+{
+	uint64_t refs = atomic_load_explicit(&region->refs, memory_order_relaxed);
+
+	while (refs & PHX_REGION_LIVE_BIT) {
+		if (atomic_compare_exchange_weak_explicit(&region->refs, &refs, refs + 1,
+							  memory_order_acquire,
+							  memory_order_relaxed))
+			return true;
+	}
+	return false;
+}
+
+static inline bool contains(struct phx_region *region, uintptr_t addr, size_t len)
+{
+	uintptr_t base = atomic_load_explicit(&region->range.base, memory_order_relaxed);
+	size_t size = atomic_load_explicit(&region->range.len, memory_order_relaxed);
+
+	return addr >= base && addr - base <= size && len <= size - (addr - base);
+}
+
+/* @held does not contain the range: too short, or reused under us? */
+static __attribute__((noinline, cold)) struct phx_region *
+get_again(struct phx_device *dev, struct phx_region *held, uintptr_t addr, size_t len)
+{
+	bool too_short = contains(held, addr, 1);
+
+	phx_region_put(dev, held);
+	return too_short ? NULL : phx_region_get(dev, addr, len);
+}
+
+struct phx_region *phx_region_get(struct phx_device *dev, uintptr_t addr, size_t len)
+{
+	struct phx_region *region = (struct phx_region *)phx_ranges_find(&dev->regions, addr);
+
+	if (!region || !hold(region))
+		return NULL;
+	if (__builtin_expect(contains(region, addr, len), 1))
+		return region;
+	return get_again(dev, region, addr, len);
+}
+
+void phx_region_put(struct phx_device *dev, struct phx_region *region)
+{
+	/* Release: what the transfer did comes before the unmapping. */
+	if (atomic_fetch_sub_explicit(&region->refs, 1, memory_order_release) != 1)
+		return;
+	/* The last holder of a draining region. It may be gone by now: wake by device. */
+	pthread_mutex_lock(&dev->lock);
+	pthread_cond_broadcast(&dev->changed);
+	pthread_mutex_unlock(&dev->lock);
+}
+
+void phx_region_drain(struct phx_device *dev, struct phx_region *region)
+{
+	region->state = PHX_REGION_DRAINING;
+	atomic_fetch_and_explicit(&region->refs, ~PHX_REGION_LIVE_BIT, memory_order_acq_rel);
+	while (atomic_load_explicit(&region->refs, memory_order_acquire))
+		pthread_cond_wait(&dev->changed, &dev->lock);
+}
+
+struct phx_region *phx_region_alloc(struct phx_device *dev)
+{
+	struct phx_region *region = dev->free_regions;
+
+	if (!region) {
+		struct phx_region *slab = calloc(SLAB, sizeof(*slab));
+
+		if (!slab)
+			return NULL;
+		for (int i = 0; i < SLAB - 1; i++)
+			slab[i].next = &slab[i + 1];
+		region = slab;
+	}
+	dev->free_regions = region->next;
+	region->next = NULL;
+	return region;
+}
+
+void phx_region_free(struct phx_device *dev, struct phx_region *region)
+{
+	region->state = PHX_REGION_FREE;
+	region->users = 0;
+	region->next = dev->free_regions;
+	dev->free_regions = region;
+}
+
+void phx_region_forget_holders(struct phx_region *region)
+{
+	atomic_fetch_and_explicit(&region->refs, PHX_REGION_LIVE_BIT, memory_order_relaxed);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A transfer: one request whose buffer has been resolved and is held.
+ *
+ * phx_xfer_start() resolves and holds, phx_xfer_end() counts and lets go.
+ * Between them any number of threads may move disjoint parts of it.
+ */
+#ifndef PHX_XFER_H
+#define PHX_XFER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "phx_device.h"
+#include "phx_file.h"
+
+struct phx_xfer {
+	int fd;
+	int device_id;             /* as given; negative for host buffers */
+	bool write;
+	int path;                  /* enum phxfs_path of choice */
+	int flags;                 /* of the descriptor; -1: not asked */
+	struct phx_device *dev;    /* NULL: host buffer */
+	struct phx_region *region; /* held; NULL: host buffer */
+	char *addr;                /* byte 0 of the buffer: device or host address */
+	char *io;                  /* where file I/O reaches it; NULL: nowhere */
+	size_t len;
+	off_t off;                 /* file offset of byte 0 */
+	size_t uncounted;          /* bytes moved that phx_xfer_end() has to count */
+	_Atomic size_t chunked;    /* bytes of a direct transfer that went through chunks */
+	uint64_t start_ns;         /* 0: latency not measured */
+};
+
+/*
+ * Resolve a request. On failure nothing is held and phxfs_last_error() tells
+ * why: -EINVAL, -EFAULT, or -EOPNOTSUPP (PHX_PATH=direct).
+ */
+int phx_xfer_start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf,
+		   off_t buf_offset, size_t nbytes, off_t f_offset);
+/* Let go; @result: bytes, or -errno. */
+void phx_xfer_end(struct phx_xfer *x, ssize_t result);
+
+/*
+ * Move bytes @at .. @at + @len, exactly, by this thread alone. *moved counts
+ * the bytes, also on failure. 0: all moved, or the end of the file; else
+ * -errno of what stopped it.
+ */
+int phx_xfer_part(struct phx_xfer *x, size_t at, size_t len, size_t *moved);
+
+/* Move it all, with the worker pool's help where that pays; bytes or -errno. */
+ssize_t phx_xfer_run(struct phx_xfer *x);
+
+/* bytes or -errno, from what phx_xfer_part() says: bytes moved win. */
+static inline ssize_t phx_xfer_result(size_t moved, int err)
+{
+	return moved || !err ? (ssize_t)moved : err;
+}
+
+/* Count bytes that took the path of choice. */
+void phx_xfer_count(struct phx_xfer *x, size_t bytes);
+
+/* For errors of requests that other threads ran: record and return @err. */
+int phx_xfer_fail(int err, bool write, int fd, size_t len, off_t off);
+
+/* The descriptor's flags, asked for once. */
+int phx_xfer_flags(struct phx_xfer *x);
+
+#endif
