@@ -121,7 +121,8 @@ void phx_device_init(void)
 		set_mode(phx_devices[i]);
 		phx_devices[i]->path = phx_path_choose(phx_devices[i]->mode);
 		phx_log(PHXFS_LOG_INFO, "device %d: %s %s %s: %s", i, phx_devices[i]->ops->name,
-			phx_devices[i]->about.bdf, phx_devices[i]->about.name, phx_devices[i]->reason);
+			phx_devices[i]->about.bdf, phx_devices[i]->about.name,
+			phx_devices[i]->reason);
 	}
 }
 

@@ -76,7 +76,8 @@ static int fill_both(struct phx_ranges *ranges, uintptr_t first, uintptr_t last,
 	int err = 0;
 
 	if (first < border)
-		err = fill(&ranges->low, 3, first, last < border ? last : border - 1, value, reached);
+		err = fill(&ranges->low, 3, first, last < border ? last : border - 1, value,
+			   reached);
 	if (!err && last >= border)
 		err = fill(&ranges->high, 5, first > border ? first : border, last, value, reached);
 	return err;
