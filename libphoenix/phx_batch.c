@@ -29,10 +29,13 @@ struct phxfs_batch {
 
 static void end_transfers(struct phxfs_batch *batch)
 {
+	struct phx_tally tally = { 0 };
+
 	for (int i = 0; i < batch->count; i++) {
 		if (batch->xfers[i].fd >= 0)
-			phx_xfer_end(&batch->xfers[i], batch->results[i]);
+			phx_xfer_end_tally(&batch->xfers[i], batch->results[i], &tally);
 	}
+	phx_tally_flush(&tally);
 }
 
 static void batch_done(struct phx_job *job)
@@ -80,18 +83,22 @@ static struct phxfs_batch *new_batch(bool write, phxfs_io_req_t *reqs, int n)
  */
 static void resolve(struct phxfs_batch *batch)
 {
+	struct phx_xfer *near = NULL;
+
 	for (int i = 0; i < batch->count; i++) {
 		const phxfs_io_req_t *r = &batch->reqs[i];
-		int err = phx_xfer_start(&batch->xfers[i], batch->write, r->fd, r->device_id,
-					 r->buf, r->buf_offset, r->nbytes, r->f_offset);
+		struct phx_xfer *x = &batch->xfers[i];
+		int err = phx_xfer_start_req(x, batch->write, r, near);
 
 		if (!err && r->fd < 0) {
-			phx_xfer_end(&batch->xfers[i], -EBADF);
+			phx_xfer_end(x, -EBADF);
 			err = phx_xfer_fail(-EBADF, batch->write, r->fd, r->nbytes, r->f_offset);
 		}
 		if (err) {
-			batch->xfers[i].fd = -1;
+			x->fd = -1;
 			batch->results[i] = err;
+		} else if (x->region) {
+			near = x;
 		}
 	}
 }

@@ -75,45 +75,62 @@ static __attribute__((cold)) int fail_buffer(bool write, int device_id, uintptr_
 	return -EFAULT;
 }
 
-/* Inline: phxfs_read() is counted in instructions. */
-static inline __attribute__((always_inline)) int start(struct phx_xfer *x, bool write, int fd,
-						       int device_id, const void *buf,
-						       off_t buf_offset, size_t nbytes,
-						       off_t f_offset)
+static inline char *io_address(struct phx_region *region, uintptr_t addr)
+{
+	uintptr_t base;
+
+	if (!region->io_addr)
+		return NULL;
+	base = atomic_load_explicit(&region->range.base, memory_order_relaxed);
+	return (char *)(region->io_addr + (addr - base));
+}
+
+/*
+ * Inline: this is what a small transfer costs. @near, when not NULL, holds a
+ * region for longer than @x will run; a buffer in it needs no hold of its own.
+ */
+static inline __attribute__((always_inline)) int
+start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf, off_t buf_offset,
+      size_t nbytes, off_t f_offset, const struct phx_xfer *near)
 {
 	uintptr_t addr = (uintptr_t)buf + (size_t)buf_offset;
 
-	if (buf_offset < 0 || f_offset < 0 || nbytes > (size_t)LLONG_MAX - (size_t)f_offset ||
+	if ((buf_offset | f_offset) < 0 || nbytes > (size_t)LLONG_MAX - (size_t)f_offset ||
 	    addr < (uintptr_t)buf || addr + nbytes < addr)
 		return fail_range(write, buf, buf_offset, nbytes, f_offset);
 
 	x->fd = fd;
-	x->device_id = device_id < 0 ? -1 : device_id;
 	x->write = write;
 	x->flags = -1;
-	x->dev = NULL;
 	x->region = NULL;
 	x->addr = (char *)addr;
-	x->io = (char *)addr;
 	x->len = nbytes;
 	x->off = f_offset;
 	x->uncounted = 0;
 	atomic_init(&x->chunked, 0);
-	if (device_id >= 0) {
+	if (device_id < 0) {
+		x->device_id = -1;
+		x->dev = NULL;
+		x->io = (char *)addr;
+		x->path = phx_path_host;
+	} else {
+		x->device_id = device_id;
 		x->dev = phx_device_find(device_id);
-		if (x->dev)
-			x->region = phx_region_get(x->dev, addr, nbytes);
-		if (!x->region)
-			return fail_buffer(write, device_id, addr, nbytes);
-		x->io = NULL;
-		if (x->region->io_addr)
-			x->io = (char *)x->region->io_addr +
-				(addr - atomic_load_explicit(&x->region->range.base,
-							     memory_order_relaxed));
+		if (near && near->dev == x->dev &&
+		    phx_region_contains(near->region, addr, nbytes)) {
+			x->io = io_address(near->region, addr);
+		} else {
+			if (x->dev)
+				x->region = phx_region_get(x->dev, addr, nbytes);
+			if (!x->region)
+				return fail_buffer(write, device_id, addr, nbytes);
+			x->io = io_address(x->region, addr);
+		}
+		x->path = x->dev->path;
 	}
-	x->path = x->dev ? x->dev->path : phx_path_host;
 	if (x->path < 0) {
-		phx_region_put(x->dev, x->region);
+		if (x->region)
+			phx_region_put(x->dev, x->region);
 		return phx_fail(-EOPNOTSUPP, op_name(write), "unset PHX_PATH, or load phxfs.ko",
 				"PHX_PATH=direct, and device %d: %s", device_id, x->dev->reason);
 	}
@@ -124,21 +141,64 @@ static inline __attribute__((always_inline)) int start(struct phx_xfer *x, bool 
 int phx_xfer_start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf,
 		   off_t buf_offset, size_t nbytes, off_t f_offset)
 {
-	return start(x, write, fd, device_id, buf, buf_offset, nbytes, f_offset);
+	return start(x, write, fd, device_id, buf, buf_offset, nbytes, f_offset, NULL);
 }
 
-void phx_xfer_end(struct phx_xfer *x, ssize_t result)
+int phx_xfer_start_req(struct phx_xfer *x, bool write, const phxfs_io_req_t *r,
+		       const struct phx_xfer *near)
+{
+	return start(x, write, r->fd, r->device_id, r->buf, r->buf_offset, r->nbytes, r->f_offset,
+		     near);
+}
+
+/* The path that most of the bytes took. */
+static inline int path_taken(struct phx_xfer *x, ssize_t result)
 {
 	size_t chunked = atomic_load_explicit(&x->chunked, memory_order_relaxed);
-	int path = x->path;
 
-	if (chunked && result > 0 && chunked > (size_t)result / 2)
-		path = PHXFS_PATH_BOUNCE;
-	phx_stats_op(x->device_id, x->write, path, x->uncounted, result < 0);
+	return chunked && result > 0 && chunked > (size_t)result / 2 ? PHXFS_PATH_BOUNCE : x->path;
+}
+
+static inline void let_go(struct phx_xfer *x)
+{
 	if (x->start_ns)
 		phx_stats_latency(x->write, x->start_ns);
 	if (x->region)
 		phx_region_put(x->dev, x->region);
+}
+
+void phx_xfer_end(struct phx_xfer *x, ssize_t result)
+{
+	phx_stats_ops(x->device_id, x->write, path_taken(x, result), 1, x->uncounted, result < 0);
+	let_go(x);
+}
+
+void phx_tally_flush(struct phx_tally *tally)
+{
+	if (tally->ops)
+		phx_stats_ops(tally->device_id, tally->write, tally->path, tally->ops,
+			      tally->bytes, false);
+	tally->ops = 0;
+	tally->bytes = 0;
+}
+
+void phx_xfer_end_tally(struct phx_xfer *x, ssize_t result, struct phx_tally *tally)
+{
+	int path = path_taken(x, result);
+
+	if (result < 0) {
+		phx_xfer_end(x, result);
+		return;
+	}
+	if (tally->device_id != x->device_id || tally->path != path || tally->write != x->write) {
+		phx_tally_flush(tally);
+		tally->device_id = x->device_id;
+		tally->path = path;
+		tally->write = x->write;
+	}
+	tally->ops++;
+	tally->bytes += x->uncounted;
+	let_go(x);
 }
 
 void phx_xfer_count(struct phx_xfer *x, size_t bytes)
@@ -194,7 +254,7 @@ static void count_aside(struct phx_xfer *x, int path, size_t bytes)
 		return;
 	phx_stats_bytes(x->device_id, x->write, path, bytes);
 	if (path == PHXFS_PATH_EDGE)
-		phx_stats_op(x->device_id, x->write, path, 0, false);
+		phx_stats_ops(x->device_id, x->write, path, 1, 0, false);
 	else
 		atomic_fetch_add_explicit(&x->chunked, bytes, memory_order_relaxed);
 }
@@ -501,7 +561,7 @@ static inline ssize_t transfer(bool write, int fd, int device_id, void *buf, off
 	phx_init();
 	if (nbyte < 0)
 		return fail_range(write, buf, buf_offset, (size_t)nbyte, f_offset);
-	err = start(&x, write, fd, device_id, buf, buf_offset, (size_t)nbyte, f_offset);
+	err = start(&x, write, fd, device_id, buf, buf_offset, (size_t)nbyte, f_offset, NULL);
 	if (err)
 		return err;
 	result = phx_xfer_run(&x);

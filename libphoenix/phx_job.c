@@ -30,8 +30,7 @@ static bool appends(struct phx_xfer *x)
 	return x->write && (phx_xfer_flags(x) & O_APPEND);
 }
 
-/* Slices of @x from byte @at on. */
-static size_t count_slices(struct phx_xfer *x, size_t at)
+static __attribute__((noinline)) size_t count_many(struct phx_xfer *x, size_t at)
 {
 	size_t size = slice_size(x), head;
 
@@ -39,6 +38,23 @@ static size_t count_slices(struct phx_xfer *x, size_t at)
 		return 1;
 	head = (size_t)(x->off + (off_t)at) & (size - 1);
 	return (head + (x->len - at) + size - 1) / size;
+}
+
+/* Slices of @x from byte @at on. */
+static inline size_t count_slices(struct phx_xfer *x, size_t at)
+{
+	return x->len - at <= PHX_CHUNK_MIN / 2 ? 1 : count_many(x, at);
+}
+
+static inline void set_slice(struct phx_slice *slice, struct phx_job *job, struct phx_xfer *x,
+			     size_t at, size_t len)
+{
+	slice->job = job;
+	slice->x = x;
+	slice->at = at;
+	slice->len = len;
+	slice->moved = 0;
+	slice->err = 0;
 }
 
 static struct phx_slice *cut(struct phx_job *job, struct phx_slice *slice, struct phx_xfer *x,
@@ -50,67 +66,82 @@ static struct phx_slice *cut(struct phx_job *job, struct phx_slice *slice, struc
 		size_t head = (size_t)(x->off + (off_t)at) & (size - 1);
 		size_t len = i + 1 == count ? x->len - at : size - head;
 
-		slice->job = job;
-		slice->x = x;
-		slice->at = at;
-		slice->len = len;
+		set_slice(slice, job, x, at, len);
 		at += len;
 	}
 	return slice;
 }
 
 /*
- * An O_APPEND write is asked for its descriptor's flags by every transfer; a
- * batch that writes one file needs to ask once.
+ * The flags of an earlier transfer with the same descriptor, so that a batch
+ * of writes to one file asks once.
  */
-static void share_flags(struct phx_xfer *xfers, const ssize_t *results, int count)
+static bool batch_appends(struct phx_xfer *x, struct phx_xfer **last)
+{
+	if (!x->write)
+		return false;
+	if (*last && (*last)->fd == x->fd)
+		x->flags = (*last)->flags;
+	*last = x;
+	return appends(x);
+}
+
+/* Count the slices of all transfers, and those that keep an order. */
+static void count_all(struct phx_job *job)
 {
 	struct phx_xfer *last = NULL;
+	size_t slices = 0, ordered = 0, most = 0, n;
+	bool resolved = true;
 
-	for (int i = 0; i < count; i++) {
-		if (results[i] < 0 || !xfers[i].write)
+	for (int i = 0; i < job->count; i++) {
+		if (job->results[i] < 0) {
+			resolved = false;
 			continue;
-		if (last && last->fd == xfers[i].fd)
-			xfers[i].flags = last->flags;
-		else
-			phx_xfer_flags(&xfers[i]);
-		last = &xfers[i];
+		}
+		ordered += batch_appends(&job->xfers[i], &last);
+		n = count_slices(&job->xfers[i], 0);
+		most = n > most ? n : most;
+		slices += n;
 	}
+	job->plain = resolved && most == 1 && !ordered;
+	job->slice_count = slices;
+	job->ordered = slices - ordered;
+	atomic_init(&job->left, slices);
+}
+
+static int alloc_slices(struct phx_job *job)
+{
+	/* Not cleared: set_slice() sets what must be set. */
+	job->slices = malloc((job->slice_count ? job->slice_count : 1) * sizeof(*job->slices));
+	return job->slices ? 0 : -ENOMEM;
 }
 
 int phx_job_init(struct phx_job *job, struct phx_xfer *xfers, ssize_t *results, int count,
 		 void (*done)(struct phx_job *job))
 {
 	struct phx_slice *free_end, *ordered_end;
-	size_t slices = 0, ordered = 0;
 
 	memset(job, 0, sizeof(*job));
 	job->xfers = xfers;
 	job->results = results;
 	job->count = count;
 	job->done = done;
-	share_flags(xfers, results, count);
-	for (int i = 0; i < count; i++) {
-		if (results[i] >= 0) {
-			slices += count_slices(&xfers[i], 0);
-			ordered += appends(&xfers[i]);
-		}
-	}
-	job->slices = calloc(slices ? slices : 1, sizeof(*job->slices));
-	if (!job->slices)
+	count_all(job);
+	if (alloc_slices(job))
 		return -ENOMEM;
-	job->slice_count = slices;
-	job->ordered = slices - ordered;
-	atomic_init(&job->left, slices);
 	free_end = job->slices;
 	ordered_end = job->slices + job->ordered;
 	for (int i = 0; i < count; i++) {
+		struct phx_xfer *x = &xfers[i];
+
 		if (results[i] < 0)
 			continue;
-		if (appends(&xfers[i]))
-			ordered_end = cut(job, ordered_end, &xfers[i], 0, 1);
+		if (appends(x))
+			set_slice(ordered_end++, job, x, 0, x->len);
+		else if (x->len <= PHX_CHUNK_MIN / 2)
+			set_slice(free_end++, job, x, 0, x->len);
 		else
-			free_end = cut(job, free_end, &xfers[i], 0, count_slices(&xfers[i], 0));
+			free_end = cut(job, free_end, x, 0, count_slices(x, 0));
 	}
 	return 0;
 }
@@ -118,20 +149,17 @@ int phx_job_init(struct phx_job *job, struct phx_xfer *xfers, ssize_t *results, 
 int phx_job_init_rest(struct phx_job *job, struct phx_xfer *x, ssize_t *result, size_t at,
 		      void (*done)(struct phx_job *job))
 {
-	size_t slices = count_slices(x, at);
-
 	memset(job, 0, sizeof(*job));
 	job->xfers = x;
 	job->results = result;
 	job->count = 1;
 	job->done = done;
-	job->slices = calloc(slices, sizeof(*job->slices));
-	if (!job->slices)
+	job->slice_count = count_slices(x, at);
+	if (alloc_slices(job))
 		return -ENOMEM;
-	job->slice_count = slices;
-	job->ordered = appends(x) ? 0 : slices;
-	atomic_init(&job->left, slices);
-	cut(job, job->slices, x, at, slices);
+	job->ordered = appends(x) ? 0 : job->slice_count;
+	atomic_init(&job->left, job->slice_count);
+	cut(job, job->slices, x, at, job->slice_count);
 	return 0;
 }
 
@@ -149,6 +177,17 @@ static void collect(struct phx_job *job)
 {
 	struct phx_xfer *x = NULL;
 	bool gap = false;
+
+	if (job->plain) {
+		for (size_t i = 0; i < job->slice_count; i++) {
+			struct phx_slice *s = &job->slices[i];
+
+			job->results[i] = (ssize_t)(s->at + s->moved);
+			if (!job->results[i] && s->err)
+				job->results[i] = s->err;
+		}
+		return;
+	}
 
 	for (size_t i = 0; i < job->slice_count; i++) {
 		struct phx_slice *s = &job->slices[i];
@@ -170,12 +209,10 @@ static void collect(struct phx_job *job)
 	}
 }
 
-void phx_slice_finish(struct phx_slice *slice)
+void phx_job_finish(struct phx_job *job, size_t slices)
 {
-	struct phx_job *job = slice->job;
-
 	/* acq_rel: the last finisher sees what all the others wrote. */
-	if (atomic_fetch_sub_explicit(&job->left, 1, memory_order_acq_rel) != 1)
+	if (atomic_fetch_sub_explicit(&job->left, slices, memory_order_acq_rel) != slices)
 		return;
 	collect(job);
 	phx_pool_finished(job);

@@ -40,6 +40,7 @@ struct phx_job {
 	int count;
 	struct phx_slice *slices;
 	size_t slice_count;
+	bool plain;                /* slices[i] is all of xfers[i] */
 	size_t ordered;            /* slices from here on run one after another */
 	_Atomic size_t left;       /* slices not finished */
 	atomic_bool cancelled;     /* unstarted slices end with -ECANCELED */
@@ -63,8 +64,8 @@ void phx_job_free(struct phx_job *job);
 int phx_job_init_rest(struct phx_job *job, struct phx_xfer *x, ssize_t *result, size_t at,
 		      void (*done)(struct phx_job *job));
 
-/* A slice has been moved, or not: its moved and err are set. */
-void phx_slice_finish(struct phx_slice *slice);
+/* So many slices have been moved, or not: their moved and err are set. */
+void phx_job_finish(struct phx_job *job, size_t slices);
 
 /* Run one transfer by this thread and the pool together; bytes or -errno. */
 ssize_t phx_job_run_one(struct phx_xfer *x);

@@ -269,8 +269,7 @@ static void submit_one(phxfs_queue_t *q, int op, const phxfs_io_req_t *r, void *
 	slot->user_data = user_data;
 	slot->number = q->submitted++;
 	slot->in_lane = false;
-	err = phx_xfer_start(&slot->x, op == PHXFS_OP_WRITE, r->fd, r->device_id, r->buf,
-			     r->buf_offset, r->nbytes, r->f_offset);
+	err = phx_xfer_start_req(&slot->x, op == PHXFS_OP_WRITE, r, NULL);
 	if (err) {
 		finish(q, slot, err, false);
 		announce(q, false);

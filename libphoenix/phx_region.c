@@ -17,33 +17,11 @@
 
 #define SLAB 64 /* regions allocated at once */
 
-/* False: it is not live. Pairs with the release in phxfs_regmem(). */
-static inline bool hold(struct phx_region *region)
-{
-	uint64_t refs = atomic_load_explicit(&region->refs, memory_order_relaxed);
-
-	while (refs & PHX_REGION_LIVE_BIT) {
-		if (atomic_compare_exchange_weak_explicit(&region->refs, &refs, refs + 1,
-							  memory_order_acquire,
-							  memory_order_relaxed))
-			return true;
-	}
-	return false;
-}
-
-static inline bool contains(struct phx_region *region, uintptr_t addr, size_t len)
-{
-	uintptr_t base = atomic_load_explicit(&region->range.base, memory_order_relaxed);
-	size_t size = atomic_load_explicit(&region->range.len, memory_order_relaxed);
-
-	return addr >= base && addr - base <= size && len <= size - (addr - base);
-}
-
 /* @held does not contain the range: too short, or reused under us? */
 static __attribute__((noinline, cold)) struct phx_region *
 get_again(struct phx_device *dev, struct phx_region *held, uintptr_t addr, size_t len)
 {
-	bool too_short = contains(held, addr, 1);
+	bool too_short = phx_region_contains(held, addr, 1);
 
 	phx_region_put(dev, held);
 	return too_short ? NULL : phx_region_get(dev, addr, len);
@@ -53,9 +31,9 @@ struct phx_region *phx_region_get(struct phx_device *dev, uintptr_t addr, size_t
 {
 	struct phx_region *region = (struct phx_region *)phx_ranges_find(&dev->regions, addr);
 
-	if (!region || !hold(region))
+	if (!region || !phx_region_hold(region))
 		return NULL;
-	if (__builtin_expect(contains(region, addr, len), 1))
+	if (__builtin_expect(phx_region_contains(region, addr, len), 1))
 		return region;
 	return get_again(dev, region, addr, len);
 }

@@ -21,6 +21,7 @@
 #define PHX_REGION_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "phx_ranges.h"
@@ -42,6 +43,29 @@ struct phx_region {
 	unsigned int users;          /* phxfs_regmem() calls not yet undone */
 	struct phx_region *next;     /* in the free list */
 };
+
+/* False: it is not live. Pairs with the release in phxfs_regmem(). */
+static inline bool phx_region_hold(struct phx_region *region)
+{
+	uint64_t refs = atomic_load_explicit(&region->refs, memory_order_relaxed);
+
+	while (refs & PHX_REGION_LIVE_BIT) {
+		if (atomic_compare_exchange_weak_explicit(&region->refs, &refs, refs + 1,
+							  memory_order_acquire,
+							  memory_order_relaxed))
+			return true;
+	}
+	return false;
+}
+
+/* Of a region that is held. */
+static inline bool phx_region_contains(struct phx_region *region, uintptr_t addr, size_t len)
+{
+	uintptr_t base = atomic_load_explicit(&region->range.base, memory_order_relaxed);
+	size_t size = atomic_load_explicit(&region->range.len, memory_order_relaxed);
+
+	return addr >= base && addr - base <= size && len <= size - (addr - base);
+}
 
 /*
  * Hold the live region of @dev that contains @addr .. @addr + @len, or NULL.

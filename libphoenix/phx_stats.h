@@ -82,12 +82,13 @@ static inline void phx_stats_add(_Atomic uint64_t *counter, uint64_t n)
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-/* Count a transfer, or an edge, of @bytes that took @path and failed or not. */
-static inline void phx_stats_op(int device_id, bool write, int path, uint64_t bytes, bool failed)
+/* Count @ops transfers, or edges, of @bytes that took @path and failed or not. */
+static inline void phx_stats_ops(int device_id, bool write, int path, uint64_t ops,
+				 uint64_t bytes, bool failed)
 {
 	struct phx_path_counters *c = &phx_stats_mine(device_id)->io[write][path];
 
-	phx_stats_add(&c->ops, 1);
+	phx_stats_add(&c->ops, ops);
 	if (bytes)
 		phx_stats_add(&c->bytes, bytes);
 	if (failed)

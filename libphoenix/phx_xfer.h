@@ -23,7 +23,7 @@ struct phx_xfer {
 	int path;                  /* enum phxfs_path of choice */
 	int flags;                 /* of the descriptor; -1: not asked */
 	struct phx_device *dev;    /* NULL: host buffer */
-	struct phx_region *region; /* held; NULL: host buffer */
+	struct phx_region *region; /* held; NULL: host buffer, or another holds it */
 	char *addr;                /* byte 0 of the buffer: device or host address */
 	char *io;                  /* where file I/O reaches it; NULL: nowhere */
 	size_t len;
@@ -39,8 +39,26 @@ struct phx_xfer {
  */
 int phx_xfer_start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf,
 		   off_t buf_offset, size_t nbytes, off_t f_offset);
+/*
+ * The same for a request of a batch. @near, or NULL: a started transfer that
+ * holds a region and will not end before this one; where this one's buffer
+ * lies in it too, that hold serves both and x->region is NULL.
+ */
+int phx_xfer_start_req(struct phx_xfer *x, bool write, const phxfs_io_req_t *r,
+		       const struct phx_xfer *near);
 /* Let go; @result: bytes, or -errno. */
 void phx_xfer_end(struct phx_xfer *x, ssize_t result);
+
+/* Transfers that ended alike and are counted together. Starts as zeroes. */
+struct phx_tally {
+	uint64_t ops, bytes;
+	int device_id, path;
+	bool write;
+};
+
+/* As phx_xfer_end(), but counted no later than phx_tally_flush(). */
+void phx_xfer_end_tally(struct phx_xfer *x, ssize_t result, struct phx_tally *tally);
+void phx_tally_flush(struct phx_tally *tally);
 
 /*
  * Move bytes @at .. @at + @len, exactly, by this thread alone. *moved counts

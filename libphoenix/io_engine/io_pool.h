@@ -24,7 +24,7 @@ int phx_pool_submit(struct phx_job *job);
 void phx_pool_help(struct phx_job *job);
 /* Take a queued job back, of which no slice has been claimed; false: too late. */
 bool phx_pool_take_back(struct phx_job *job);
-/* For phx_slice_finish(): all slices of @job are finished. */
+/* For phx_job_finish(): all slices of @job are finished. */
 void phx_pool_finished(struct phx_job *job);
 
 void phx_pool_fork_prepare(void);

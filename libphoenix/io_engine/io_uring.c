@@ -132,16 +132,16 @@ static int flush(struct phx_engine *engine)
 	return n < 0 ? n : 0;
 }
 
-static struct io_uring_sqe *get_sqe(struct phx_engine *engine)
+static inline struct io_uring_sqe *get_sqe(struct phx_engine *engine)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&engine->ring);
 
-	if (!sqe && !flush(engine))
+	if (__builtin_expect(!sqe, 0) && !flush(engine))
 		sqe = io_uring_get_sqe(&engine->ring);
 	return sqe;
 }
 
-static bool put(struct phx_engine *engine, struct phx_io *io)
+static inline bool put(struct phx_engine *engine, struct phx_io *io)
 {
 	struct io_uring_sqe *sqe = get_sqe(engine);
 	size_t left = io->len - io->moved;

@@ -30,7 +30,7 @@ void phx_worker_run_slice(struct phx_slice *slice)
 					   slice->len - slice->moved, &moved);
 		slice->moved += moved;
 	}
-	phx_slice_finish(slice);
+	phx_job_finish(slice->job, 1);
 }
 
 static bool through_chunk(const struct phx_slice *slice)
@@ -46,27 +46,25 @@ static size_t head_of(struct phx_slice *slice)
 }
 
 /* Whether the engine can move the slice's file side in one aligned operation. */
-static bool fits_engine(struct phx_slice *slice)
+static inline bool fits_engine(struct phx_slice *slice)
 {
 	int flags;
 
-	if (!slice->len)
-		return false;
 	if (!slice->x->write)
-		return true;
+		return slice->len;
 	flags = phx_xfer_flags(slice->x);
-	if (flags & O_APPEND)
+	if (!slice->len || flags & O_APPEND)
 		return false;
 	return !through_chunk(slice) || !(flags & O_DIRECT) ||
 	       (!head_of(slice) && !(slice->len & (PHX_FILE_ALIGN - 1)));
 }
 
-static void start_io(struct phx_worker *worker, struct phx_slice *slice)
+static inline void start_io(struct phx_worker *worker, struct phx_slice *slice)
 {
 	slice->io.fd = slice->x->fd;
 	slice->io.write = slice->x->write;
 	slice->io.device_id = slice->x->device_id;
-	if (worker->ops->start(worker->engine, &slice->io)) {
+	if (__builtin_expect(worker->ops->start(worker->engine, &slice->io), 0)) {
 		/* Full, or no memory in the kernel: by hand. */
 		if (through_chunk(slice))
 			phx_chunk_put(&slice->chunk);
@@ -76,7 +74,7 @@ static void start_io(struct phx_worker *worker, struct phx_slice *slice)
 	worker->in_flight++;
 }
 
-static void start_direct(struct phx_worker *worker, struct phx_slice *slice)
+static inline void start_direct(struct phx_worker *worker, struct phx_slice *slice)
 {
 	slice->io.addr = slice->x->io + slice->at;
 	slice->io.len = slice->len;
@@ -170,7 +168,8 @@ static bool mendable(int err)
 	return err == -EINVAL || err == -EAGAIN || err == -EOPNOTSUPP;
 }
 
-static void finish(struct phx_slice *slice)
+/* False: it was not all moved, and has been gone on with and finished already. */
+static bool settle(struct phx_slice *slice)
 {
 	if (through_chunk(slice)) {
 		finish_chunked(slice);
@@ -178,20 +177,36 @@ static void finish(struct phx_slice *slice)
 		slice->moved = slice->io.moved;
 		slice->err = slice->io.err;
 	}
-	phx_xfer_count(slice->x, slice->moved);
-	if (slice->moved < slice->len && mendable(slice->err))
-		phx_worker_run_slice(slice);
+	if (slice->len == slice->x->len)
+		slice->x->uncounted = slice->moved; /* the only slice: nobody else writes it */
 	else
-		phx_slice_finish(slice);
+		phx_xfer_count(slice->x, slice->moved);
+	if (slice->moved == slice->len || !mendable(slice->err))
+		return true;
+	phx_worker_run_slice(slice);
+	return false;
 }
 
 void phx_worker_reap(struct phx_worker *worker)
 {
 	struct phx_io *io = worker->ops->reap(worker->engine), *next;
+	struct phx_job *job = NULL;
+	size_t settled = 0;
 
+	/* Neighbours are mostly of one job: it is told once. */
 	for (; io; io = next) {
+		struct phx_slice *slice = (struct phx_slice *)io;
+
 		next = io->next;
 		worker->in_flight--;
-		finish((struct phx_slice *)io);
+		if (slice->job != job) {
+			if (settled)
+				phx_job_finish(job, settled);
+			job = slice->job;
+			settled = 0;
+		}
+		settled += settle(slice);
 	}
+	if (settled)
+		phx_job_finish(job, settled);
 }
