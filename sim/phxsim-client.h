@@ -7,6 +7,8 @@
 #include <linux/types.h>
 
 #define PHXSIM_CLIENT_PERSISTENT	1u
+/* the callback breaks the contract: it puts its pin, which the driver WARNs about */
+#define PHXSIM_CLIENT_PUT_IN_CALLBACK	2u
 
 struct phxsim_client_pin {
 	__u64 va;
@@ -24,6 +26,8 @@ struct phxsim_client_state {
 	__u32 index;		/* the page whose address is asked for */
 	__u32 reclaimed;	/* out, as the rest */
 	__u32 atomic;		/* the callback came in atomic context */
+	__s32 put_error;	/* what the put in the callback got */
+	__u32 pad;
 	__u64 addr;
 };
 

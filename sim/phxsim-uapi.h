@@ -35,7 +35,7 @@ struct phxsim_info {
 /* How an allocation's pages lie in the BAR. */
 enum phxsim_layout {
 	PHXSIM_LAYOUT_DEFAULT,		/* the module parameter "layout" */
-	PHXSIM_LAYOUT_HUGE,		/* >= 2 MiB: 2 MiB blocks, in one piece if there is */
+	PHXSIM_LAYOUT_HUGE,		/* >= 2 MiB: 2 MiB blocks, in one piece if one is free */
 	PHXSIM_LAYOUT_FRAGMENTED,	/* no two pages next to each other */
 	PHXSIM_LAYOUT_SUBSPANS,		/* 2 MiB blocks with holes between them */
 	PHXSIM_LAYOUT_REVERSED,		/* 2 MiB blocks in descending order */

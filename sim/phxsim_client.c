@@ -24,7 +24,8 @@ struct entry {
 	bool atomic;		/* the callback came in atomic context */
 	struct phxsim_page_table *pt;	/* valid under lock and !reclaimed */
 	u64 va;
-	bool persistent;
+	u32 flags;
+	int put_error;		/* under lock: the callback's, if it put */
 };
 
 struct client {
@@ -37,8 +38,12 @@ static void reclaimed(void *data)
 	struct entry *e = data;
 	unsigned long flags;
 	bool atomic = irqs_disabled();
+	int put_error = 0;
 
+	if (e->flags & PHXSIM_CLIENT_PUT_IN_CALLBACK)
+		put_error = phxsim_p2p_put_pages(e->va, e->pt);
 	spin_lock_irqsave(&e->lock, flags);
+	e->put_error = put_error;
 	e->reclaimed = true;
 	e->atomic = atomic;
 	spin_unlock_irqrestore(&e->lock, flags);
@@ -46,7 +51,7 @@ static void reclaimed(void *data)
 
 static int unpin(struct entry *e)
 {
-	if (e->persistent)
+	if (e->flags & PHXSIM_CLIENT_PERSISTENT)
 		return phxsim_p2p_put_pages_persistent(e->va, e->pt);
 	/* may race with the callback: then it does nothing */
 	return phxsim_p2p_put_pages(e->va, e->pt);
@@ -58,18 +63,18 @@ static int client_pin(struct client *c, struct phxsim_client_pin *arg)
 	u32 handle;
 	int ret;
 
-	if (arg->flags & ~PHXSIM_CLIENT_PERSISTENT)
+	if (arg->flags & ~(PHXSIM_CLIENT_PERSISTENT | PHXSIM_CLIENT_PUT_IN_CALLBACK))
 		return -EINVAL;
 	e = kzalloc(sizeof(*e), GFP_KERNEL);
 	if (!e)
 		return -ENOMEM;
 	spin_lock_init(&e->lock);
 	e->va = arg->va;
-	e->persistent = arg->flags & PHXSIM_CLIENT_PERSISTENT;
+	e->flags = arg->flags;
 	ret = xa_alloc(&c->entries, &handle, e, xa_limit_31b, GFP_KERNEL);
 	if (ret)
 		goto err_free;
-	if (e->persistent)
+	if (e->flags & PHXSIM_CLIENT_PERSISTENT)
 		ret = phxsim_p2p_get_pages_persistent(arg->va, arg->len, &e->pt, 0);
 	else
 		ret = phxsim_p2p_get_pages(arg->va, arg->len, &e->pt, reclaimed, e);
@@ -118,6 +123,7 @@ static int client_state(struct client *c, struct phxsim_client_state *arg)
 	spin_lock_irq(&e->lock);
 	arg->reclaimed = e->reclaimed;
 	arg->atomic = e->atomic;
+	arg->put_error = e->put_error;
 	arg->addr = 0;
 	if (!e->reclaimed && arg->index < e->pt->entries)
 		arg->addr = e->pt->addr[arg->index];

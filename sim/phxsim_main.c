@@ -230,19 +230,19 @@ static struct phxsim_dev *sysfs_dev(struct device *d)
 	return container_of((struct miscdevice *)dev_get_drvdata(d), struct phxsim_dev, misc);
 }
 
-#define SIM_ATTR(_name, _fmt, _value)						\
-static ssize_t _name##_show(struct device *d, struct device_attribute *attr,	\
-			    char *buf)						\
-{										\
-	struct phxsim_dev *dev = sysfs_dev(d);					\
-	ssize_t n;								\
-										\
-	mutex_lock(&phxsim_api);						\
-	n = sysfs_emit(buf, _fmt "\n", _value);					\
-	mutex_unlock(&phxsim_api);						\
-	return n;								\
-}										\
-static DEVICE_ATTR_RO(_name)
+#define SIM_ATTR(_name, _fmt, _value) \
+	static ssize_t _name##_show(struct device *d, struct device_attribute *attr, \
+				    char *buf) \
+	{ \
+		struct phxsim_dev *dev = sysfs_dev(d); \
+		ssize_t n; \
+\
+		mutex_lock(&phxsim_api); \
+		n = sysfs_emit(buf, _fmt "\n", _value); \
+		mutex_unlock(&phxsim_api); \
+		return n; \
+	} \
+	static DEVICE_ATTR_RO(_name)
 
 SIM_ATTR(pci_bdf, "%s", dev->bdf);
 SIM_ATTR(bar_size, "%llu", dev->size);
@@ -389,7 +389,7 @@ static void sim_remove(struct pci_dev *pdev)
 
 static const struct pci_device_id sim_ids[] = {
 	{ PCI_DEVICE(PCI_VENDOR_ID_REDHAT_QUMRANET, 0x1110) },
-	{ }
+	{}
 };
 MODULE_DEVICE_TABLE(pci, sim_ids);
 

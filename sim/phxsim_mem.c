@@ -202,7 +202,7 @@ struct phxsim_alloc *phxsim_alloc_find(struct phxsim_ctx *ctx, u64 va)
 	struct rb_node *node;
 
 	spin_lock(&ctx->lock);
-	for (node = ctx->allocs.rb_node; node; ) {
+	for (node = ctx->allocs.rb_node; node;) {
 		a = node_alloc(node);
 		if (va < a->va) {
 			node = node->rb_left;

@@ -68,7 +68,7 @@ static void a_pin_refuses_what_is_not_the_callers(void **state)
 	assert_int_equal(client_pin(fd, p, 3 * PAGE, 0, &pin), -EINVAL);
 	assert_int_equal(client_pin(fd, p, -PAGE, 0, &pin), -EINVAL);
 	assert_int_equal(client_pin(fd, &pin, PAGE, 0, &pin), -EINVAL);
-	assert_int_equal(client_pin(fd, p, PAGE, 2, &pin), -EINVAL);
+	assert_int_equal(client_pin(fd, p, PAGE, 4, &pin), -EINVAL);
 	assert_int_equal(in_child(pin_is_refused, p), 0);
 	assert_nothing_pinned();
 	assert_int_equal(phxsim_mem_free(p), 0);
