@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# phx_add_test(NAME TIER unit|process|stress SOURCES ... [LIBS ...] [ARGS ...] [TIMEOUT s] [ENV "A=B" ...])
+# phx_add_test(NAME TIER unit|process|stress|vm SOURCES ... [LIBS ...] [ARGS ...] [TIMEOUT s] [ENV "A=B" ...])
 #
 # unit:    one source file's functions, milliseconds each
 # process: real processes, files and threads against the built libraries
 # stress:  races, storms and large counts
+# vm:      on real kernels, in the guest of vm/run
 # A test exits 0 (pass), 77 (skipped, with the reason on its output) or else (fail).
 # phx_add_script(NAME TIER tier COMMAND ...) does the same for a script.
 
@@ -19,8 +20,8 @@ endfunction()
 
 function(phx_add_script NAME)
 	cmake_parse_arguments(T "" "TIER;TIMEOUT" "COMMAND;ENV" ${ARGN})
-	if(NOT T_TIER MATCHES "^(unit|process|stress)$")
-		message(FATAL_ERROR "${NAME}: TIER must be unit, process or stress")
+	if(NOT T_TIER MATCHES "^(unit|process|stress|vm)$")
+		message(FATAL_ERROR "${NAME}: TIER must be unit, process, stress or vm")
 	endif()
 	if(NOT T_TIMEOUT)
 		set(T_TIMEOUT 120)
