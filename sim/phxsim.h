@@ -48,7 +48,8 @@ struct phxsim_dev {
 	u32 index;
 	phys_addr_t phys;
 	u64 size;
-	void *mem;			/* write-combining; under phxsim_srcu and !dead */
+	void *mem[2];			/* below and above split; under phxsim_srcu and !dead */
+	u64 split;			/* where the cache type changes; size: nowhere */
 	bool dead;			/* set under phxsim_api */
 	wait_queue_head_t unpinned;	/* persistent == 0 */
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * phxsim: the copy engine, a CPU loop over the driver's own write-combining
- * mapping of the BAR. A transfer is cut where pages are not neighbours, and at
- * MAX_STEP so that a killed process does not keep it going.
+ * phxsim: the copy engine, a CPU loop over the driver's own
+ * mappings of the BAR. A transfer is cut where pages are not neighbours, where the
+ * mapping changes, and at MAX_STEP so that a killed process does not keep it going.
  */
 #include <linux/minmax.h>
 #include <linux/sched/signal.h>
@@ -34,10 +34,11 @@ static int cursor_open(struct cursor *c, struct phxsim_file *file, u64 va, u64 l
 
 static void *cursor_mem(const struct cursor *c)
 {
-	u64 page = c->a->page[c->offset >> PHXSIM_PAGE_SHIFT];
+	struct phxsim_dev *dev = c->a->dev;
+	u64 at = (u64)c->a->page[c->offset >> PHXSIM_PAGE_SHIFT] << PHXSIM_PAGE_SHIFT;
 
-	return c->a->dev->mem + (page << PHXSIM_PAGE_SHIFT) +
-	       (c->offset & (PHXSIM_PAGE_SIZE - 1));
+	at += c->offset & (PHXSIM_PAGE_SIZE - 1);
+	return at < dev->split ? dev->mem[0] + at : dev->mem[1] + (at - dev->split);
 }
 
 static u64 cursor_step(const struct cursor *c, u64 len)
@@ -46,8 +47,11 @@ static u64 cursor_step(const struct cursor *c, u64 len)
 	u64 step = PHXSIM_PAGE_SIZE - (c->offset & (PHXSIM_PAGE_SIZE - 1));
 
 	len = min_t(u64, len, MAX_STEP);
-	for (; step < len && c->a->page[i + 1] == c->a->page[i] + 1; i++)
+	for (; step < len && c->a->page[i + 1] == c->a->page[i] + 1; i++) {
+		if ((u64)c->a->page[i + 1] << PHXSIM_PAGE_SHIFT == c->a->dev->split)
+			break;
 		step += PHXSIM_PAGE_SIZE;
+	}
 	return min(step, len);
 }
 

@@ -29,6 +29,10 @@ static unsigned int unbind_wait_ms = 10000;
 module_param(unbind_wait_ms, uint, 0644);
 MODULE_PARM_DESC(unbind_wait_ms, "how long an unbind waits for persistent pins");
 
+static unsigned int split_mib;
+module_param(split_mib, uint, 0444);
+MODULE_PARM_DESC(split_mib, "map the BAR uncached from here on, write-combining below (0: all)");
+
 static int layout_set(const char *val, const struct kernel_param *kp)
 {
 	return phxsim_set_layout(val);
@@ -318,6 +322,36 @@ static struct phxsim_dev *dev_create(struct pci_dev *pdev)
 	return dev;
 }
 
+/*
+ * Drivers hold their BAR with the cache types they like, and nobody else can map a
+ * range of mixed types: split_mib makes such a range.
+ */
+static int dev_map(struct phxsim_dev *dev)
+{
+	dev->split = min_t(u64, (u64)split_mib << 20, dev->size);
+	if (!dev->split)
+		dev->split = dev->size;
+	dev->mem[0] = memremap(dev->phys, dev->split, MEMREMAP_WC);
+	if (!dev->mem[0])
+		return -ENOMEM;
+	if (dev->split == dev->size)
+		return 0;
+	/* as memory, which it is: only x86 needs to run this */
+	dev->mem[1] = (void __force *)ioremap(dev->phys + dev->split, dev->size - dev->split);
+	if (!dev->mem[1]) {
+		memunmap(dev->mem[0]);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+static void dev_unmap(struct phxsim_dev *dev)
+{
+	if (dev->mem[1])
+		iounmap((void __iomem __force *)dev->mem[1]);
+	memunmap(dev->mem[0]);
+}
+
 static int sim_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct phxsim_dev *dev;
@@ -334,11 +368,9 @@ static int sim_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	ret = pci_request_region(pdev, PHXSIM_BAR, "phxsim");
 	if (ret)
 		goto err_disable;
-	dev->mem = memremap(dev->phys, dev->size, MEMREMAP_WC);
-	if (!dev->mem) {
-		ret = -ENOMEM;
+	ret = dev_map(dev);
+	if (ret)
 		goto err_release_region;
-	}
 	sim_link(dev);
 	snprintf(dev->name, sizeof(dev->name), "phxsim%u", dev->index);
 	dev->misc.minor = MISC_DYNAMIC_MINOR;
@@ -356,7 +388,7 @@ static int sim_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 
 err_unlink:
 	sim_unlink(dev);
-	memunmap(dev->mem);
+	dev_unmap(dev);
 err_release_region:
 	pci_release_region(pdev, PHXSIM_BAR);
 err_disable:
@@ -381,7 +413,7 @@ static void sim_remove(struct pci_dev *pdev)
 		pci_err(pdev, "%s: unbound with %llu persistent pins\n", dev->name,
 			READ_ONCE(dev->persistent));
 	sim_unlink(dev);
-	memunmap(dev->mem);
+	dev_unmap(dev);
 	pci_release_region(pdev, PHXSIM_BAR);
 	pci_disable_device(pdev);
 	phxsim_dev_put(dev);

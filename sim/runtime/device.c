@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "../phxsim-uapi.h"
@@ -301,6 +302,22 @@ API int phxsim_mem_free(void *ptr)
 	int dev = find_owner(ptr, &q);
 
 	return dev < 0 ? dev : call(dev, PHXSIM_IOC_FREE, &f);
+}
+
+API int phxsim_host_alloc(size_t size, void **ptr)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return -errno;
+	*ptr = p;
+	return 0;
+}
+
+API int phxsim_host_free(void *ptr, size_t size)
+{
+	return munmap(ptr, size) < 0 ? -errno : 0;
 }
 
 API int phxsim_pointer_query(const void *ptr, struct phxsim_pointer *out)

@@ -43,6 +43,10 @@ int phxsim_device_reset(int dev);
 int phxsim_mem_alloc(int dev, size_t size, unsigned int layout, void **ptr);
 int phxsim_mem_free(void *ptr);
 
+/* Host memory the device can reach: here any is, so this is page-aligned memory. */
+int phxsim_host_alloc(size_t size, void **ptr);
+int phxsim_host_free(void *ptr, size_t size);
+
 struct phxsim_pointer {
 	void *base;
 	size_t size;
