@@ -3,19 +3,22 @@
  * Finding, describing, opening and closing devices.
  *
  * Every connector of the list (or the one that PHX_CONNECTOR names) is asked
- * for its devices, which are numbered in PCI order. HOST devices are made only
- * when no accelerator was found, or when they were asked for by name.
+ * for its devices. Those that phxfs.ko serves, matched by PCI address, have the
+ * module's number and mode; the others follow in PCI order. HOST devices are
+ * made only when no accelerator was found, or when they were asked for by name.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "phx_config.h"
 #include "phx_device.h"
 #include "phx_error.h"
 #include "phx_init.h"
+#include "phx_kernel.h"
 #include "phx_path.h"
 #include "phx_staging.h"
 
@@ -61,35 +64,32 @@ static void start_connector(const struct devconn_ops *ops)
 	c->count = c->status ? 0 : ops->device_count();
 }
 
-static void set_mode(struct phx_device *dev)
+static struct phx_device *new_device(const struct devconn_ops *ops, int ordinal)
 {
-	if (dev->ops == &host_connector) {
-		dev->mode = PHXFS_MODE_HOST;
-		snprintf(dev->reason, sizeof(dev->reason), "%s",
-			 phx_config.connector ? "PHX_CONNECTOR=host" :
-						"no accelerator found on this machine");
-		return;
-	}
-	dev->mode = PHXFS_MODE_BOUNCE;
-	snprintf(dev->reason, sizeof(dev->reason), "phxfs.ko does not serve this device");
+	struct phx_device *dev = calloc(1, sizeof(*dev));
+
+	if (!dev)
+		return NULL;
+	dev->ops = ops;
+	dev->ordinal = ordinal;
+	dev->kernel_fd = -1;
+	pthread_mutex_init(&dev->lock, NULL);
+	pthread_cond_init(&dev->changed, NULL);
+	return dev;
 }
 
-static void add_device(const struct devconn_ops *ops, int ordinal)
+static void add_device(struct phx_device **found, const struct devconn_ops *ops, int ordinal)
 {
 	struct phx_device *dev;
 
 	if (device_total == PHX_MAX_DEVICES)
 		return;
-	dev = calloc(1, sizeof(*dev));
+	dev = new_device(ops, ordinal);
 	if (!dev || ops->device_describe(ordinal, &dev->about)) {
 		free(dev);
 		return;
 	}
-	dev->ops = ops;
-	dev->ordinal = ordinal;
-	pthread_mutex_init(&dev->lock, NULL);
-	pthread_cond_init(&dev->changed, NULL);
-	phx_devices[device_total++] = dev;
+	found[device_total++] = dev;
 }
 
 /* PCI order; devices without an address keep their vendor's order, last. */
@@ -105,24 +105,117 @@ static int by_bdf(const void *a, const void *b)
 	return x->ordinal - y->ordinal;
 }
 
+/* The module serves @dev (or tries to): its number and mode are the module's. */
+static void join(struct phx_device *dev, const struct phx_kernel_node *node)
+{
+	dev->id = node->number;
+	if (strcmp(node->status, "ok")) {
+		dev->mode = PHXFS_MODE_BOUNCE;
+		snprintf(dev->reason, sizeof(dev->reason), "phxfs.ko: %s", node->status);
+		return;
+	}
+	dev->mode = node->map_mode;
+	if (dev->mode == PHXFS_MODE_STAGING)
+		snprintf(dev->reason, sizeof(dev->reason),
+			 "phxfs.ko is loaded with phxfs_map_mode=1 (STAGING)");
+}
+
+static bool add_bare(struct phx_device **found, const struct phx_kernel_node *node)
+{
+	struct phx_device *dev;
+
+	/* Without the vendor's copies only a FULL mapping is of use. */
+	if (device_total == PHX_MAX_DEVICES || node->map_mode != PHXFS_MODE_FULL ||
+	    strcmp(node->status, "ok"))
+		return false;
+	dev = new_device(&bare_connector, node->number);
+	if (!dev)
+		return false;
+	memcpy(dev->about.bdf, node->bdf, sizeof(dev->about.bdf));
+	snprintf(dev->about.name, sizeof(dev->about.name), "%s device", node->backend);
+	join(dev, node);
+	snprintf(dev->reason, sizeof(dev->reason), "no runtime of its vendor was found");
+	found[device_total++] = dev;
+	return true;
+}
+
+/* Match the module's nodes with the devices found; mode, and id where served. */
+static void join_module(struct phx_device **found, bool *served)
+{
+	struct phx_kernel_node nodes[PHX_MAX_DEVICES];
+	int n = phx_kernel_scan(nodes, PHX_MAX_DEVICES), total = device_total;
+
+	for (int k = 0; k < n; k++) {
+		int i = 0;
+
+		if (nodes[k].number < 0 || nodes[k].number >= PHX_MAX_DEVICES)
+			continue;
+		while (i < total && strcmp(found[i]->about.bdf, nodes[k].bdf))
+			i++;
+		if (i < total) {
+			join(found[i], &nodes[k]);
+			served[i] = true;
+		} else if (!phx_config.connector && add_bare(found, &nodes[k])) {
+			served[device_total - 1] = true;
+		}
+	}
+}
+
+static void set_mode_without_module(struct phx_device *dev)
+{
+	if (dev->ops == &host_connector) {
+		dev->mode = PHXFS_MODE_HOST;
+		snprintf(dev->reason, sizeof(dev->reason), "%s",
+			 phx_config.connector ? "PHX_CONNECTOR=host" :
+						"no accelerator found on this machine");
+		return;
+	}
+	dev->mode = PHXFS_MODE_BOUNCE;
+	snprintf(dev->reason, sizeof(dev->reason), "phxfs.ko does not serve this device");
+}
+
+/* Devices that the module does not number come behind those that it does. */
+static void number_devices(struct phx_device **found, const bool *served)
+{
+	int next = 0;
+
+	for (int i = 0; i < device_total; i++) {
+		if (!served[i])
+			continue;
+		phx_devices[found[i]->id] = found[i];
+		next = found[i]->id >= next ? found[i]->id + 1 : next;
+	}
+	for (int i = 0; i < device_total; i++) {
+		if (served[i])
+			continue;
+		while (phx_device_find(next % PHX_MAX_DEVICES))
+			next++;
+		found[i]->id = next % PHX_MAX_DEVICES;
+		set_mode_without_module(found[i]);
+		phx_devices[found[i]->id] = found[i];
+	}
+}
+
 void phx_device_init(void)
 {
+	struct phx_device *found[PHX_MAX_DEVICES], *dev;
+	bool served[PHX_MAX_DEVICES] = { false };
+
 	phx_path_host = phx_path_choose(PHXFS_MODE_HOST);
 	for (int i = 0; devconn_list[i] && connector_total < MAX_CONNECTORS; i++) {
 		struct connector *c = &connectors[connector_total];
 
 		start_connector(devconn_list[i]);
 		for (int n = 0; n < c->count; n++)
-			add_device(c->ops, n);
+			add_device(found, c->ops, n);
 	}
-	qsort(phx_devices, (size_t)device_total, sizeof(phx_devices[0]), by_bdf);
-	for (int i = 0; i < device_total; i++) {
-		phx_devices[i]->id = i;
-		set_mode(phx_devices[i]);
-		phx_devices[i]->path = phx_path_choose(phx_devices[i]->mode);
-		phx_log(PHXFS_LOG_INFO, "device %d: %s %s %s: %s", i, phx_devices[i]->ops->name,
-			phx_devices[i]->about.bdf, phx_devices[i]->about.name,
-			phx_devices[i]->reason);
+	qsort(found, (size_t)device_total, sizeof(found[0]), by_bdf);
+	join_module(found, served);
+	number_devices(found, served);
+	for (int id = 0; (dev = phx_device_next(id)); id = dev->id + 1) {
+		dev->path = phx_path_choose(dev->mode);
+		phx_log(PHXFS_LOG_INFO, "device %d: %s %s %s: %s", dev->id, dev->ops->name,
+			dev->about.bdf, dev->about.name, dev->reason);
 	}
 }
 
@@ -259,7 +352,7 @@ int phxfs_device_info(int device_id, struct phxfs_device_info *info)
 		.mode = dev->mode,
 		.page_size = dev->ops->page_size,
 		.memory_bytes = dev->about.memory_bytes,
-		.staging_bytes = phx_staging_size(),
+		.staging_bytes = phx_staging_size(dev, dev->path),
 		.ordinal = dev->ordinal,
 	};
 	pthread_mutex_lock(&dev->lock);
@@ -298,6 +391,37 @@ int phxfs_connector_info(int index, struct phxfs_connector_info *info)
 
 /* --------------------------------------------------------- open and close */
 
+int phx_device_open_node(struct phx_device *dev)
+{
+	int err = 0;
+
+	if (dev->kernel_fd >= 0 ||
+	    (dev->mode != PHXFS_MODE_FULL && dev->mode != PHXFS_MODE_STAGING))
+		return 0;
+	dev->kernel_fd = phx_kernel_open(dev->id);
+	if (dev->kernel_fd < 0) {
+		err = dev->kernel_fd;
+		dev->kernel_fd = -1;
+		return err;
+	}
+	if (dev->path == PHXFS_PATH_STAGING && dev->mode == PHXFS_MODE_STAGING)
+		err = phx_staging_prepare(dev);
+	if (err) {
+		close(dev->kernel_fd);
+		dev->kernel_fd = -1;
+	}
+	return err;
+}
+
+static void close_node(struct phx_device *dev)
+{
+	if (dev->kernel_fd < 0)
+		return;
+	phx_staging_drop(dev);
+	close(dev->kernel_fd);
+	dev->kernel_fd = -1;
+}
+
 int phxfs_open(int device_id)
 {
 	struct phx_device *dev;
@@ -312,8 +436,11 @@ int phxfs_open(int device_id)
 		err = phx_fail(-EBUSY, "open", "its last close is still draining: try again",
 			       "device %d", device_id);
 	} else {
-		dev->state = PHX_DEVICE_OPEN;
-		dev->clients++;
+		err = dev->clients ? 0 : phx_device_open_node(dev);
+		if (!err) {
+			dev->state = PHX_DEVICE_OPEN;
+			dev->clients++;
+		}
 	}
 	pthread_mutex_unlock(&dev->lock);
 	return err;
@@ -338,6 +465,7 @@ int phxfs_close(int device_id)
 	} else if (--dev->clients == 0) {
 		dev->state = PHX_DEVICE_DRAINING;
 		phx_mem_remove_all(dev);
+		close_node(dev);
 		dev->state = PHX_DEVICE_CLOSED;
 		pthread_cond_broadcast(&dev->changed);
 	}
@@ -372,6 +500,10 @@ void phx_device_fork_child(void)
 			continue;
 		pthread_cond_init(&dev->changed, NULL);
 		phx_mem_fork_child(dev);
+		if (dev->kernel_fd >= 0) {
+			close(dev->kernel_fd); /* the module serves only who opened it */
+			dev->kernel_fd = -1;
+		}
 		if (dev->state == PHX_DEVICE_DRAINING)
 			dev->state = PHX_DEVICE_CLOSED;
 		pthread_mutex_unlock(&dev->lock);

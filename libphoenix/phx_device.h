@@ -38,6 +38,7 @@ struct phx_device {
 	pthread_cond_t changed;         /* state, a region's state, or a last put */
 	enum phx_device_state state;
 	unsigned int clients;
+	int kernel_fd;                  /* of /dev/phxfs_devN (FULL, STAGING); -1: not open */
 	struct phx_ranges regions;      /* struct phx_region */
 	struct phx_ranges allocations;  /* struct phx_region, of phxfs_mem_alloc() */
 	struct phx_region *free_regions;
@@ -58,6 +59,9 @@ static inline struct phx_device *phx_device_find(int device_id)
 int phx_device_missing(int device_id, const char *step);
 /* The next device with an id of at least @device_id, or NULL. */
 struct phx_device *phx_device_next(int device_id);
+
+/* Open the device's node if it has one and it is not open; with the lock held. */
+int phx_device_open_node(struct phx_device *dev);
 
 /* Remove and unmap every region; called by the last close, with the lock held. */
 void phx_mem_remove_all(struct phx_device *dev);

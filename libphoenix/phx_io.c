@@ -75,6 +75,19 @@ static __attribute__((cold)) int fail_buffer(bool write, int device_id, uintptr_
 	return -EFAULT;
 }
 
+/*
+ * FULL: on a buffered descriptor the CPU would copy between page cache and
+ * BAR, which it reads at tens of MB/s. Such requests go by the copy engine.
+ * Asking costs a system call, so small reads, whose copy into the BAR is quick
+ * enough, are not asked about.
+ */
+static __attribute__((noinline)) void avoid_page_cache(struct phx_xfer *x)
+{
+	if (x->path == PHXFS_PATH_DIRECT && phx_config.path == PHX_PATH_AUTO &&
+	    (x->write || x->len >= PHX_CHUNK_MIN) && !(phx_xfer_flags(x) & O_DIRECT))
+		x->path = PHXFS_PATH_BOUNCE;
+}
+
 static inline char *io_address(struct phx_region *region, uintptr_t addr)
 {
 	uintptr_t base;
@@ -127,6 +140,8 @@ start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf, of
 			x->io = io_address(x->region, addr);
 		}
 		x->path = x->dev->path;
+		if (__builtin_expect(x->dev->mode == PHXFS_MODE_FULL, 0))
+			avoid_page_cache(x);
 	}
 	if (x->path < 0) {
 		if (x->region)
@@ -306,7 +321,7 @@ static int read_chunk(struct phx_xfer *x, struct phx_file *file, size_t at, size
 again:
 	align = file->align ? file->align : PHX_FILE_ALIGN;
 	head = below(off, align);
-	err = phx_chunk_get(x->dev, head + len + align, true, &chunk);
+	err = phx_chunk_get(x->dev, x->path, head + len + align, true, &chunk);
 	if (err)
 		return err;
 	*part = chunk.size - head < len ? chunk.size - head : len;
@@ -373,7 +388,7 @@ static int write_chunk(struct phx_xfer *x, struct phx_file *file, size_t at, siz
 	int err;
 
 	*moved = 0;
-	err = phx_chunk_get(x->dev, head + len, true, &chunk);
+	err = phx_chunk_get(x->dev, x->path, head + len, true, &chunk);
 	if (err)
 		return err;
 	/* Only the last chunk of a part may end off the blocks. */
@@ -432,7 +447,7 @@ static int read_unaligned(struct phx_xfer *x, struct phx_file *file, size_t at, 
 			if (err == -EINVAL)
 				err = 0;
 			else if (!err && n < step)
-				step = n = 0; /* the end of the file */
+				step = 0; /* the end of the file */
 		} else {
 			step = refused || left < align - head ? left : align - head;
 			err = through_chunks(x, file, at + done, step, &n);

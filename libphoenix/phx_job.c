@@ -19,7 +19,7 @@ static size_t slice_size(const struct phx_xfer *x)
 
 	if (x->path == PHXFS_PATH_DIRECT)
 		return size;
-	share = phx_staging_size() / (4 * (size_t)phx_config.workers);
+	share = phx_staging_size(x->dev, x->path) / (4 * (size_t)phx_config.workers);
 	while (size > PHX_CHUNK_MIN && size > share)
 		size /= 2;
 	return size;

@@ -13,6 +13,7 @@
 #include "phx_device.h"
 #include "phx_error.h"
 #include "phx_init.h"
+#include "phx_kernel.h"
 #include "phx_stats.h"
 
 #define PAGE_MASK (PHXFS_DEVICE_PAGE - 1)
@@ -64,17 +65,44 @@ static int map_reserved(struct phx_device *dev, struct phx_region *r, uintptr_t 
 	return 0;
 }
 
+/* FULL: the module pins the buffer and maps it for CPU and storage. */
+static int map_full(struct phx_device *dev, struct phx_region *r, uintptr_t addr, size_t len)
+{
+	void *mapping;
+	int err;
+
+	err = phx_kernel_map(dev->kernel_fd, dev->id, (void *)addr, len, &mapping);
+	if (err)
+		return err;
+	r->io_addr = (uintptr_t)mapping;
+	r->target = (uintptr_t)mapping;
+	return 0;
+}
+
 static int map_region(struct phx_device *dev, struct phx_region *r, uintptr_t addr, size_t len)
 {
-	if (dev->mode == PHXFS_MODE_HOST)
+	switch (dev->mode) {
+	case PHXFS_MODE_HOST:
 		return map_host(r, addr, len);
-	return map_reserved(dev, r, addr, len);
+	case PHXFS_MODE_FULL:
+		return map_full(dev, r, addr, len);
+	default:
+		return map_reserved(dev, r, addr, len);
+	}
 }
 
 static void unmap_region(struct phx_device *dev, struct phx_region *r)
 {
-	if (dev->mode != PHXFS_MODE_HOST)
+	switch (dev->mode) {
+	case PHXFS_MODE_HOST:
+		break;
+	case PHXFS_MODE_FULL:
+		phx_kernel_unmap(dev->kernel_fd, dev->id, (void *)base_of(r), len_of(r),
+				 (void *)r->target);
+		break;
+	default:
 		munmap((void *)r->target, len_of(r));
+	}
 }
 
 /* ------------------------------------------------------------ registering */
@@ -185,7 +213,10 @@ int phxfs_regmem(int device_id, const void *addr, size_t len, void **target_addr
 		return err;
 
 	pthread_mutex_lock(&dev->lock);
-	err = find_exact(dev, (uintptr_t)addr, len, &r);
+	/* In a forked child an open device has no node yet. */
+	err = dev->state == PHX_DEVICE_OPEN ? phx_device_open_node(dev) : 0;
+	if (!err)
+		err = find_exact(dev, (uintptr_t)addr, len, &r);
 	if (!err && !r)
 		err = add_region(dev, (uintptr_t)addr, len, &r);
 	if (!err) {

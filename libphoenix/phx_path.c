@@ -120,6 +120,8 @@ static void describe(const struct phx_xfer *x, struct phx_file *file, struct phx
 	info->chunk_bytes = x->len;
 	if (phx_config.path != PHX_PATH_AUTO)
 		info->reason = PHXFS_REASON_FORCED;
+	else if (x->dev && x->dev->mode == PHXFS_MODE_FULL)
+		info->reason = PHXFS_REASON_BUFFERED_FD;
 	else
 		info->reason = x->path == PHXFS_PATH_STAGING ? PHXFS_REASON_STAGING_MODE :
 							       PHXFS_REASON_NO_MODULE;

@@ -9,7 +9,8 @@
  * nor the reverse.
  *
  * Locks: pools_lock protects the making of pools; pool->lock the rest. A pool
- * is made on first use and stays.
+ * is made on first use and stays, but for those in device memory, which the
+ * last close of their device takes away.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -18,16 +19,26 @@
 
 #include "phx_config.h"
 #include "phx_error.h"
+#include "phx_kernel.h"
 #include "phx_staging.h"
 #include "phx_stats.h"
 
 #define UNIT PHX_CHUNK_MIN
 #define WORD_UNITS 64
 #define MAX_ORDER 6
+#define SPAN (2UL << 20) /* what the module maps a staging pool in */
+
+enum { HOST_POOL = 0, PINNED_POOLS = 1, DEVICE_POOLS = 1 + PHX_MAX_DEVICES,
+       POOLS = 1 + 2 * PHX_MAX_DEVICES };
 
 struct phx_chunk_pool {
-	char *io;      /* constant */
-	char *device;  /* constant */
+	/* Constant: */
+	char *io;                /* where file I/O reaches it */
+	char *device;            /* where the device's copies reach it */
+	struct phx_device *dev;  /* NULL: plain host memory */
+	bool on_device;          /* the memory is the device's own */
+	void *memory;            /* as allocated */
+	size_t allocated, size;
 	unsigned int words;
 	pthread_mutex_t lock;
 	pthread_cond_t returned;
@@ -36,53 +47,124 @@ struct phx_chunk_pool {
 };
 
 static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
-/* [0]: host memory, [1 + N]: device N. Set once, under pools_lock. */
-static _Atomic(struct phx_chunk_pool *) pools[1 + PHX_MAX_DEVICES];
+/*
+ * [HOST_POOL], [PINNED_POOLS + N], [DEVICE_POOLS + N] for device N. Set under
+ * pools_lock; taken away only by phx_staging_drop().
+ */
+static _Atomic(struct phx_chunk_pool *) pools[POOLS];
 
-size_t phx_staging_size(void)
+static size_t configured_size(void)
 {
 	return (size_t)phx_config.staging_size_mb << 20;
 }
 
-/* The device whose pool serves @dev, or NULL for the pool in host memory. */
-static struct phx_device *pool_device(struct phx_device *dev)
+/*
+ * Chunks of the device's own memory for STAGING, pinned host memory for BOUNCE
+ * to an accelerator, plain host memory for all else.
+ */
+static int pool_index(struct phx_device *dev, int path)
 {
-	return dev && dev->mode == PHXFS_MODE_BOUNCE ? dev : NULL;
+	if (!dev || dev->mode == PHXFS_MODE_HOST || path == PHXFS_PATH_DIRECT)
+		return HOST_POOL;
+	if (path == PHXFS_PATH_STAGING && dev->mode == PHXFS_MODE_STAGING)
+		return DEVICE_POOLS + dev->id;
+	return PINNED_POOLS + dev->id;
 }
 
-static int make_pool(struct phx_device *dev, struct phx_chunk_pool **out)
+size_t phx_staging_size(struct phx_device *dev, int path)
 {
-	size_t size = phx_staging_size();
-	unsigned int words = (unsigned int)((size / UNIT + WORD_UNITS - 1) / WORD_UNITS);
-	const struct devconn_ops *ops = dev ? dev->ops : &host_connector;
+	struct phx_chunk_pool *pool = atomic_load(&pools[pool_index(dev, path)]);
+
+	return pool ? pool->size : configured_size();
+}
+
+/* Device memory that the module maps: 2 MiB aligned, as it demands. */
+static int alloc_on_device(struct phx_chunk_pool *pool, size_t size)
+{
+	struct phx_device *dev = pool->dev;
+	void *mapping;
+	int err;
+
+	pool->allocated = size + SPAN;
+	err = dev->ops->mem_alloc(dev->id, pool->allocated, &pool->memory);
+	if (err)
+		return phx_fail(err, "staging pool", "set a smaller PHX_STAGING_SIZE_MB",
+				"%zu MiB of memory of device %d", size >> 20, dev->id);
+	pool->device = (char *)(((uintptr_t)pool->memory + SPAN - 1) & ~(uintptr_t)(SPAN - 1));
+	err = phx_kernel_map(dev->kernel_fd, dev->id, pool->device, size, &mapping);
+	if (err) {
+		dev->ops->mem_free(dev->id, pool->memory, pool->allocated);
+		return err;
+	}
+	pool->io = mapping;
+	return 0;
+}
+
+static int alloc_on_host(struct phx_chunk_pool *pool, size_t size)
+{
+	const struct devconn_ops *ops = pool->dev ? pool->dev->ops : &host_connector;
+	int err;
+
+	pool->allocated = size;
+	err = ops->host_alloc(pool->dev ? pool->dev->id : 0, size, &pool->memory);
+	if (err)
+		return phx_fail(err, "chunk pool", "set a smaller PHX_STAGING_SIZE_MB",
+				"%zu MiB of host memory", size >> 20);
+	pool->io = pool->memory;
+	pool->device = pool->memory;
+	return 0;
+}
+
+/* Halve the size until memory can be had, down to what still makes progress. */
+static int alloc_memory(struct phx_chunk_pool *pool)
+{
+	size_t size = pool->size;
+	int err;
+
+	for (;; size /= 2) {
+		if (pool->on_device)
+			size = (size + SPAN - 1) & ~(SPAN - 1);
+		err = pool->on_device ? alloc_on_device(pool, size) : alloc_on_host(pool, size);
+		if (err != -ENOMEM || size <= SPAN)
+			break;
+	}
+	if (!err && size != pool->size)
+		phx_log(PHXFS_LOG_WARN, "chunk pool of device %d: %zu MiB instead of %ld",
+			pool->dev ? pool->dev->id : -1, size >> 20, phx_config.staging_size_mb);
+	pool->size = size;
+	return err;
+}
+
+static int make_pool(struct phx_device *dev, bool on_device, struct phx_chunk_pool **out)
+{
+	size_t size = configured_size();
+	unsigned int words = (unsigned int)((size + SPAN) / UNIT / WORD_UNITS + 1);
 	struct phx_chunk_pool *pool;
-	void *memory;
 	int err;
 
 	pool = calloc(1, sizeof(*pool) + words * sizeof(pool->free[0]));
 	if (!pool)
 		return phx_fail(-ENOMEM, "chunk pool", NULL, "its bitmap");
-	err = ops->host_alloc(dev ? dev->id : 0, size, &memory);
+	pool->dev = dev;
+	pool->on_device = on_device;
+	pool->words = words;
+	pool->size = size;
+	err = alloc_memory(pool);
 	if (err) {
 		free(pool);
-		return phx_fail(err, "chunk pool", "set a smaller PHX_STAGING_SIZE_MB",
-				"%ld MiB of host memory", phx_config.staging_size_mb);
+		return err;
 	}
-	pool->io = memory;
-	pool->device = memory;
-	pool->words = words;
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->returned, NULL);
-	for (size_t i = 0; i < size / UNIT; i++)
+	for (size_t i = 0; i < pool->size / UNIT; i++)
 		pool->free[i / WORD_UNITS] |= 1ULL << (i % WORD_UNITS);
 	*out = pool;
 	return 0;
 }
 
-static int find_pool(struct phx_device *dev, struct phx_chunk_pool **out)
+static int find_pool(struct phx_device *dev, int path, struct phx_chunk_pool **out)
 {
-	struct phx_device *owner = pool_device(dev);
-	int index = owner ? 1 + owner->id : 0, err = 0;
+	int index = pool_index(dev, path), err = 0;
 	struct phx_chunk_pool *pool;
 
 	pool = atomic_load_explicit(&pools[index], memory_order_acquire);
@@ -90,7 +172,8 @@ static int find_pool(struct phx_device *dev, struct phx_chunk_pool **out)
 		pthread_mutex_lock(&pools_lock);
 		pool = atomic_load_explicit(&pools[index], memory_order_relaxed);
 		if (!pool) {
-			err = make_pool(owner, &pool);
+			err = make_pool(index == HOST_POOL ? NULL : dev, index >= DEVICE_POOLS,
+					&pool);
 			if (!err)
 				atomic_store_explicit(&pools[index], pool, memory_order_release);
 		}
@@ -99,6 +182,29 @@ static int find_pool(struct phx_device *dev, struct phx_chunk_pool **out)
 	if (!err)
 		*out = pool;
 	return err;
+}
+
+int phx_staging_prepare(struct phx_device *dev)
+{
+	struct phx_chunk_pool *pool;
+
+	return find_pool(dev, PHXFS_PATH_STAGING, &pool);
+}
+
+void phx_staging_drop(struct phx_device *dev)
+{
+	struct phx_chunk_pool *pool;
+
+	pthread_mutex_lock(&pools_lock);
+	pool = atomic_exchange(&pools[DEVICE_POOLS + dev->id], NULL);
+	pthread_mutex_unlock(&pools_lock);
+	if (!pool)
+		return;
+	phx_kernel_unmap(dev->kernel_fd, dev->id, pool->device, pool->size, pool->io);
+	dev->ops->mem_free(dev->id, pool->memory, pool->allocated);
+	pthread_mutex_destroy(&pool->lock);
+	pthread_cond_destroy(&pool->returned);
+	free(pool);
 }
 
 static uint64_t run_mask(unsigned int order)
@@ -149,14 +255,15 @@ static bool take_best(struct phx_chunk_pool *pool, unsigned int order, struct ph
 	return false;
 }
 
-int phx_chunk_get(struct phx_device *dev, size_t want, bool wait, struct phx_chunk *chunk)
+int phx_chunk_get(struct phx_device *dev, int path, size_t want, bool wait,
+		  struct phx_chunk *chunk)
 {
 	struct phx_chunk_pool *pool;
 	unsigned long ticket;
 	bool got;
 	int err;
 
-	err = find_pool(dev, &pool);
+	err = find_pool(dev, path, &pool);
 	if (err)
 		return err;
 	pthread_mutex_lock(&pool->lock);
@@ -195,6 +302,8 @@ int phx_chunk_to_device(struct phx_device *dev, struct phx_chunk *chunk, size_t 
 		memcpy(addr, chunk->io + at, n);
 		return 0;
 	}
+	if (chunk->pool->on_device)
+		return dev->ops->memcpy_dtod(dev->id, addr, chunk->device + at, n);
 	return dev->ops->memcpy_htod(dev->id, addr, chunk->device + at, n);
 }
 
@@ -206,6 +315,8 @@ int phx_chunk_from_device(struct phx_device *dev, struct phx_chunk *chunk, size_
 		memcpy(chunk->io + at, addr, n);
 		return 0;
 	}
+	if (chunk->pool->on_device)
+		return dev->ops->memcpy_dtod(dev->id, chunk->device + at, addr, n);
 	return dev->ops->memcpy_dtoh(dev->id, chunk->device + at, addr, n);
 }
 
@@ -214,7 +325,7 @@ int phx_chunk_from_device(struct phx_device *dev, struct phx_chunk *chunk, size_
 void phx_staging_fork_prepare(void)
 {
 	pthread_mutex_lock(&pools_lock);
-	for (int i = 0; i < 1 + PHX_MAX_DEVICES; i++) {
+	for (int i = 0; i < POOLS; i++) {
 		struct phx_chunk_pool *pool = atomic_load(&pools[i]);
 
 		if (pool)
@@ -224,7 +335,7 @@ void phx_staging_fork_prepare(void)
 
 void phx_staging_fork_parent(void)
 {
-	for (int i = PHX_MAX_DEVICES; i >= 0; i--) {
+	for (int i = POOLS - 1; i >= 0; i--) {
 		struct phx_chunk_pool *pool = atomic_load(&pools[i]);
 
 		if (pool)
@@ -239,16 +350,16 @@ void phx_staging_fork_parent(void)
  */
 void phx_staging_fork_child(void)
 {
-	for (int i = PHX_MAX_DEVICES; i >= 0; i--) {
+	for (int i = POOLS - 1; i >= 0; i--) {
 		struct phx_chunk_pool *pool = atomic_load(&pools[i]);
 
 		if (!pool)
 			continue;
-		if (i > 0) {
+		if (i != HOST_POOL) {
 			atomic_store(&pools[i], NULL);
 			continue;
 		}
-		for (size_t u = 0; u < phx_staging_size() / UNIT; u++)
+		for (size_t u = 0; u < pool->size / UNIT; u++)
 			pool->free[u / WORD_UNITS] |= 1ULL << (u % WORD_UNITS);
 		pool->serving = pool->next_ticket;
 		pthread_cond_init(&pool->returned, NULL);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Chunks: the memory between file and device memory when storage cannot reach
- * the buffer itself. Each device has a pool of PHX_STAGING_SIZE_MB; host
- * buffers, HOST devices and edges share one in host memory.
+ * the buffer itself. A STAGING device has a pool in its own memory, an
+ * accelerator on the bounce path one in pinned host memory, each of
+ * PHX_STAGING_SIZE_MB; host buffers, HOST devices and the edges of direct
+ * transfers share one in host memory.
  *
  * Whoever waits for a chunk must hold none, or be able to give its own back
  * without it: then every wait ends, with the smallest pool too.
@@ -28,20 +30,27 @@ struct phx_chunk {
 	unsigned int unit;  /* first 64 KiB unit in the pool */
 };
 
-size_t phx_staging_size(void);
+/* Bytes of the pool that serves transfers of @dev on @path (enum phxfs_path). */
+size_t phx_staging_size(struct phx_device *dev, int path);
+
+/* Make the pool in the memory of an open STAGING device. */
+int phx_staging_prepare(struct phx_device *dev);
+/* Give it back; no transfer uses it any more. */
+void phx_staging_drop(struct phx_device *dev);
 
 /*
  * Take a chunk of @want bytes (rounded up to a power of two, at most
- * PHX_CHUNK_MAX), or a smaller one when that is all there is. The pool of
- * @dev; NULL: that in host memory. -EAGAIN: none is free and @wait is false;
- * -ENOMEM: the pool cannot be made.
+ * PHX_CHUNK_MAX), or a smaller one when that is all there is, for a transfer
+ * on @path; @dev NULL: in host memory. -EAGAIN: none is free and @wait is
+ * false; -ENOMEM and others: the pool cannot be made.
  */
-int phx_chunk_get(struct phx_device *dev, size_t want, bool wait, struct phx_chunk *chunk);
+int phx_chunk_get(struct phx_device *dev, int path, size_t want, bool wait,
+		  struct phx_chunk *chunk);
 void phx_chunk_put(struct phx_chunk *chunk);
 
 /*
  * Copy between @chunk, from byte @at, and memory at @addr: of @dev, or host
- * memory when @dev is NULL. _async: queued on @slot until phx_chunk_sync().
+ * memory when @dev is NULL.
  */
 int phx_chunk_to_device(struct phx_device *dev, struct phx_chunk *chunk, size_t at, void *addr,
 			size_t n);

@@ -4,11 +4,75 @@
 
 #include "devconnector.h"
 
+static int bare_init(char *text, size_t size)
+{
+	return 0;
+}
+
+static int bare_count(void)
+{
+	return 0;
+}
+
+static int bare_describe(int ordinal, struct devconn_device *out)
+{
+	return -ENODEV;
+}
+
+static int bare_find(int ordinal)
+{
+	return -1;
+}
+
+static int bare_pointer(const void *addr, struct devconn_pointer *out)
+{
+	return -ENOENT;
+}
+
 /* A new vendor: its file, and its line here. HOST is last: it always works. */
 const struct devconn_ops *const devconn_list[] = {
+	&sim_connector,
 	&host_connector,
 	NULL,
 };
+
+/* A device that the module serves and no runtime here knows. */
+const struct devconn_ops bare_connector = {
+	.abi = DEVCONN_ABI,
+	.name = "module",
+	.page_size = 65536,
+	.init = bare_init,
+	.device_count = bare_count,
+	.device_describe = bare_describe,
+	.find_device = bare_find,
+	.mem_alloc = devconn_no_alloc,
+	.mem_free = devconn_no_free,
+	.pointer_device = bare_pointer,
+	.host_alloc = devconn_host_alloc,
+	.host_free = devconn_host_free,
+	.memcpy_dtod = devconn_no_copy,
+	.memcpy_htod = devconn_no_copy,
+	.memcpy_dtoh = devconn_no_copy,
+	.memcpy_dtod_async = devconn_no_copy_async,
+	.memcpy_htod_async = devconn_no_copy_async,
+	.memcpy_dtoh_async = devconn_no_copy_async,
+	.queue_sync = devconn_no_queue_sync,
+	.launch_host_func = devconn_no_launch_host_func,
+	.stream_wait = devconn_no_stream_word,
+	.stream_signal = devconn_no_stream_word,
+	.range_push = devconn_no_range_push,
+	.range_pop = devconn_no_range_pop,
+};
+
+int devconn_host_alloc(int device, size_t len, void **addr)
+{
+	return host_connector.host_alloc(device, len, addr);
+}
+
+int devconn_host_free(int device, void *addr, size_t len)
+{
+	return host_connector.host_free(device, addr, len);
+}
 
 int devconn_no_alloc(int device, size_t len, void **addr)
 {

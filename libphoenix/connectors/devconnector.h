@@ -79,6 +79,10 @@ struct devconn_ops {
 	void (*range_pop)(void);
 };
 
+/* Host memory that needs no pinning: pages of this process. */
+int devconn_host_alloc(int device, size_t len, void **addr);
+int devconn_host_free(int device, void *addr, size_t len);
+
 /* For the slots that a vendor lacks; each returns -EOPNOTSUPP or does nothing. */
 int devconn_no_alloc(int device, size_t len, void **addr);
 int devconn_no_free(int device, void *addr, size_t len);
@@ -98,5 +102,8 @@ int devconn_ordinal(int device);
 /* The connectors built in, NULL-terminated, in order of preference. */
 extern const struct devconn_ops *const devconn_list[];
 extern const struct devconn_ops host_connector;
+extern const struct devconn_ops sim_connector;
+/* Not in the list: stands for devices that only the kernel module knows. */
+extern const struct devconn_ops bare_connector;
 
 #endif

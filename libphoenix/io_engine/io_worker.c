@@ -91,7 +91,8 @@ static bool start_chunked(struct phx_worker *worker, struct phx_slice *slice)
 	window = head || phx_xfer_flags(slice->x) & O_DIRECT ?
 			 (head + slice->len + PHX_FILE_ALIGN - 1) & ~(PHX_FILE_ALIGN - 1) :
 			 slice->len;
-	err = phx_chunk_get(slice->x->dev, window, worker->in_flight == 0, &slice->chunk);
+	err = phx_chunk_get(slice->x->dev, slice->x->path, window, worker->in_flight == 0,
+			    &slice->chunk);
 	if (err == -EAGAIN)
 		return false;
 	if (!err && slice->chunk.size < window) { /* a smaller one: piece by piece */
