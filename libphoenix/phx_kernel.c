@@ -82,8 +82,8 @@ int phx_kernel_open(int number)
 	} while (fd < 0 && errno == EINTR);
 	if (fd < 0)
 		return phx_fail(-errno, "open",
-				errno == EACCES ? "join the group that owns the node (see its udev rule)" :
-				errno == ENOENT ? "load the udev rule, or make the node by hand" :
+				errno == EACCES ? "join the group that owns the node" :
+				errno == ENOENT ? "mount devtmpfs, or make the node by hand" :
 						  NULL,
 				"%s", path);
 	return fd;
@@ -140,7 +140,8 @@ int phx_kernel_map(int fd, int number, const void *addr, size_t len, void **mapp
 	if (err) {
 		munmap(at, len);
 		return phx_fail(err, "mapping device memory", map_cure(-err),
-				"%#zx bytes at %p of /dev/%s%d", len, addr, PHXFS_DEV_PREFIX, number);
+				"%#zx bytes at %p of /dev/%s%d", len, addr, PHXFS_DEV_PREFIX,
+				number);
 	}
 	*mapping = at;
 	return 0;
