@@ -1,0 +1,86 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Usage: vs_fio.sh BUILD-DIR [ROUNDS [SECONDS]]
+# phx bench beside fio's io_uring engine: the same file, O_DIRECT, the same
+# block size, depth and time, by turns; medians over the rounds. Processor time
+# is measured in one way for both, from outside: user and system of the whole
+# process and what it waited for, less that of a run that does a single I/O,
+# over the I/Os.
+. "$(dirname "$0")/lib.sh"
+rounds=${2:-5} seconds=${3:-2}
+cpu=$build/bench/bench_cpu phx=$build/bin/phx
+command -v fio >/dev/null || { echo "$0: fio is needed" >&2; exit 1; }
+make_file data 1024
+
+# Each tool writes "I/Os seconds" to $work/ios; the processor time is in $work/cpu.
+number() { sed -n "s/.*\"$1\" *: *\([0-9.e+-]*\).*/\1/p"; }
+
+run_phx() {
+	op=$1 bs=$2 depth=$3; shift 3
+	"$cpu" "$work/cpu" "$phx" bench "$op" "$work/data" --bs "$bs" --depth "$depth" \
+		--direct on --json "$@" >"$work/out" || exit 1
+	tr ',' '\n' <"$work/out" >"$work/lines"
+	echo "$(number ios <"$work/lines") $(number seconds <"$work/lines")" >"$work/ios"
+}
+
+run_fio() {
+	op=$1 bs=$2 depth=$3; shift 3
+	"$cpu" "$work/cpu" fio --name=bench --filename="$work/data" --rw="$op" --bs="$bs" \
+		--iodepth="$depth" --direct=1 --ioengine=io_uring --norandommap --randrepeat=0 \
+		--invalidate=0 --output-format=json --output="$work/out" "$@" || exit 1
+	awk '/"read" : {/ { reads = 1 }
+		reads && /"runtime"/ { gsub(/[^0-9]/, "", $3); t = $3 }
+		reads && /"total_ios"/ { gsub(/[^0-9]/, "", $3); print $3, t / 1000; exit }
+		' "$work/out" >"$work/ios"
+}
+
+run() {
+	"run_$1" "$2" "$3" "$4" $5
+	cat "$work/cpu" "$work/ios" | tr '\n' ' '
+	echo
+}
+
+limits_of() {
+	case $1 in
+	phx) [ "$2" = one ] && echo "--count 1" || echo "--runtime $seconds" ;;
+	fio) [ "$2" = one ] && echo "--number_ios=1" || echo "--time_based --runtime=$seconds" ;;
+	esac
+}
+
+compare() {
+	name=$1 op=$2 bs=$3 depth=$4
+	for tool in phx fio; do
+		for _ in 1 2 3; do
+			run $tool "$op" "$bs" "$depth" "$(limits_of $tool one)" | awk '{ print $1 }'
+		done | median >"$work/$tool.start"
+		: >"$work/$tool.all"
+	done
+	i=0
+	while [ $i -lt "$rounds" ]; do
+		# the order changes, so that neither always comes second
+		[ $((i % 2)) -eq 0 ] && order="phx fio" || order="fio phx"
+		for tool in $order; do
+			run $tool "$op" "$bs" "$depth" "$(limits_of $tool time)" >>"$work/$tool.all"
+		done
+		i=$((i + 1))
+	done
+	for tool in phx fio; do
+		awk '{ print $2 / $3 }' "$work/$tool.all" | median >"$work/$tool.iops"
+		awk -v start="$(cat "$work/$tool.start")" '{ print ($1 - start) / $2 }' \
+			"$work/$tool.all" | median >"$work/$tool.cpu"
+	done
+	ratio() { awk -v a="$(cat "$work/phx.$1")" -v b="$(cat "$work/fio.$1")" \
+		'BEGIN { if (b + 0 > 0) printf "%.3f", a / b }'; }
+	echo "$name: IOPS phx $(cat "$work/phx.iops"), fio $(cat "$work/fio.iops");" \
+		"us of processor per I/O phx $(cat "$work/phx.cpu"), fio $(cat "$work/fio.cpu")"
+	at_least "$name-iops" "$(ratio iops)" 0.97
+	at_most "$name-cpu" "$(ratio cpu)" 1.0
+}
+
+for depth in 1 16 64 256; do
+	compare "randread-4k-depth-$depth" randread 4k "$depth"
+done
+for depth in 1 8; do
+	compare "read-1m-depth-$depth" read 1m "$depth"
+done
+finish
