@@ -6,8 +6,9 @@
 # instructions for each request of a batch of 1,000, all threads counted.
 # Each figure is the difference of a run with N and one with 2N, so that what
 # happens once cancels.
+# shellcheck disable=SC2154,SC1091 # lib.sh sets build, work and their kin
 . "$(dirname "$0")/lib.sh"
-program=$build/bench/bench_overhead
+program=$build/bin/bench_overhead
 command -v valgrind >/dev/null && command -v strace >/dev/null || {
 	echo "$0: valgrind and strace are needed" >&2; exit 1; }
 make_file data 64

@@ -6,9 +6,10 @@
 # is measured in one way for both, from outside: user and system of the whole
 # process and what it waited for, less that of a run that does a single I/O,
 # over the I/Os.
+# shellcheck disable=SC2154,SC1091 # lib.sh sets build, work and their kin
 . "$(dirname "$0")/lib.sh"
 rounds=${2:-5} seconds=${3:-2}
-cpu=$build/bench/bench_cpu phx=$build/bin/phx
+cpu=$build/bin/bench_cpu phx=$build/bin/phx
 command -v fio >/dev/null || { echo "$0: fio is needed" >&2; exit 1; }
 make_file data 1024
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # phx bench moves what it says it moves, on each path and engine, and --verify
 # finds a wrong byte.
+# shellcheck disable=SC2154,SC1091 # lib.sh sets build, work, phx and json
 . "$(dirname "$0")/lib.sh"
 f=$work/f size=4194304
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # phx cp: exact for every size, on each path and engine, and a failure leaves
 # the destination as it was and nothing beside it.
+# shellcheck disable=SC2154,SC1091 # lib.sh sets build, work, phx and json
 . "$(dirname "$0")/lib.sh"
 
 copies() {

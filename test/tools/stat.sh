@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # phx stat sees what a running process moves, and ends with it.
+# shellcheck disable=SC2154,SC1091 # lib.sh sets build, work, phx and json
 . "$(dirname "$0")/lib.sh"
 is 0 "$phx" bench write "$work/f" --size 16M
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Wrong command lines exit with 2, say what is wrong and how to get help, and
 # touch nothing; help and version exit with 0.
+# shellcheck disable=SC2154,SC1091 # lib.sh sets build, work, phx and json
 . "$(dirname "$0")/lib.sh"
 
 is 0 "$phx" --version
