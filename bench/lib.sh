@@ -13,6 +13,9 @@ case $(stat -f -c %T "$work") in
 tmpfs|ramfs) echo "$0: $work lives in memory; set TMPDIR to a folder on a disk" >&2; exit 1 ;;
 esac
 
+echo "$(uname -srm), $(nproc) processors, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)"
+echo "$work: $(stat -f -c %T "$work"); $("$build/bin/phx" --version)$(command -v fio >/dev/null && echo "; $(fio --version)")"
+
 # make_file NAME MEBIBYTES: data that no layer below can compress or leave out
 make_file() {
 	free=$(df -Pm "$work" | awk 'NR == 2 { print $4 }')

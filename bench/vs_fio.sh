@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Usage: vs_fio.sh BUILD-DIR [ROUNDS [SECONDS]]
 # phx bench beside fio's io_uring engine: the same file, O_DIRECT, the same
-# block size, depth and time, by turns; medians over the rounds. Processor time
-# is measured in one way for both, from outside: user and system of the whole
-# process and what it waited for, less that of a run that does a single I/O,
-# over the I/Os.
+# block size, depth and time, by turns. A bar is the median, over the rounds, of
+# the ratio within a round: a disk that is faster now than a minute ago moves
+# both sides of it. Processor time is measured in one way for both, from
+# outside: user and system of the whole process and what it waited for, less
+# that of a run that does a single I/O, over the I/Os.
 # shellcheck disable=SC2154,SC1091 # lib.sh sets build, work and their kin
 . "$(dirname "$0")/lib.sh"
-rounds=${2:-5} seconds=${3:-2}
+rounds=${2:-9} seconds=${3:-1}
 cpu=$build/bin/bench_cpu phx=$build/bin/phx
 command -v fio >/dev/null || { echo "$0: fio is needed" >&2; exit 1; }
 make_file data 1024
@@ -65,20 +66,19 @@ compare() {
 		done
 		i=$((i + 1))
 	done
-	for tool in phx fio; do
-		awk '{ print $2 / $3 }' "$work/$tool.all" | median >"$work/$tool.iops"
-		awk -v start="$(cat "$work/$tool.start")" '{ print ($1 - start) / $2 }' \
-			"$work/$tool.all" | median >"$work/$tool.cpu"
-	done
-	ratio() { awk -v a="$(cat "$work/phx.$1")" -v b="$(cat "$work/fio.$1")" \
-		'BEGIN { if (b + 0 > 0) printf "%.3f", a / b }'; }
-	echo "$name: IOPS phx $(cat "$work/phx.iops"), fio $(cat "$work/fio.iops");" \
-		"us of processor per I/O phx $(cat "$work/phx.cpu"), fio $(cat "$work/fio.cpu")"
-	at_least "$name-iops" "$(ratio iops)" 0.97
-	at_most "$name-cpu" "$(ratio cpu)" 1.0
+	# a round a line: I/Os a second and processor time per I/O, phx then fio
+	paste -d ' ' "$work/phx.all" "$work/fio.all" |
+		awk -v a="$(cat "$work/phx.start")" -v b="$(cat "$work/fio.start")" \
+			'{ print $2 / $3, ($1 - a) / $2, $5 / $6, ($4 - b) / $5 }' >"$work/rounds"
+	echo "$name: IOPS phx $(column 1), fio $(column 3);" \
+		"us of processor per I/O phx $(column 2), fio $(column 4)"
+	at_least "$name-iops" "$(awk '{ print $1 / $3 }' "$work/rounds" | median)" 0.97
+	at_most "$name-cpu" "$(awk '{ print $2 / $4 }' "$work/rounds" | median)" 1.0
 }
 
-for depth in 1 16 64 256; do
+column() { awk -v n="$1" '{ print $n }' "$work/rounds" | median; }
+
+for depth in ${DEPTHS:-1 16 64 256}; do
 	compare "randread-4k-depth-$depth" randread 4k "$depth"
 done
 for depth in 1 8; do

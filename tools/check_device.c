@@ -21,9 +21,11 @@ static void check_connectors(struct findings *f)
 	const char *asked = getenv("PHX_CONNECTOR");
 	char name[WORD_MAX];
 	enum verdict verdict;
+	bool seen = !asked || !strcmp(asked, "auto");
 	int i;
 
 	for (i = 0; phxfs_connector_info(i, &info) == 0; i++) {
+		seen |= asked && !strcmp(asked, info.name);
 		if (info.status == 0) {
 			find_add(f, VERDICT_PASS, "connector", info.name, "%d device%s%s%s",
 				 info.devices, info.devices == 1 ? "" : "s", *info.text ? "; " : "",
@@ -35,6 +37,8 @@ static void check_connectors(struct findings *f)
 		find_add(f, verdict, "connector", info.name, "%s: %s",
 			 errno_name(name, -info.status), info.text);
 	}
+	if (!seen)
+		find_add(f, VERDICT_FAIL, "connector", asked, "not built into this library");
 }
 
 static void check_module(struct findings *f)

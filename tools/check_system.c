@@ -68,7 +68,8 @@ static void explain_no_io_uring(struct findings *f, enum verdict verdict, int er
 	    atoi(value) > 0 && error == EPERM) {
 		x = find_add(f, verdict, "engine", "io_uring",
 			     "%s: forbidden by kernel.io_uring_disabled = %s", name, value);
-		find_cure(x, "sysctl kernel.io_uring_disabled=0");
+		find_cure(x, "sysctl kernel.io_uring_disabled=0%s",
+			  value[0] == '1' ? ", or join the group of kernel.io_uring_group" : "");
 	} else if (seccomp_mode() > 0) {
 		x = find_add(f, verdict, "engine", "io_uring",
 			     "%s: forbidden, probably by the seccomp filter in force", name);
