@@ -150,7 +150,8 @@ int bench_prepare(struct bench *b)
 	/* before it is made */
 	if (write && !b->size && access(b->file, F_OK) && errno == ENOENT)
 		return usage_error(&cmd_bench, "%s is new: --size is needed", b->file);
-	fd = open(b->file, O_CLOEXEC | (write ? O_RDWR | O_CREAT : O_RDONLY), 0666);
+	/* a pipe without a writer must not be waited for, only refused */
+	fd = open(b->file, O_CLOEXEC | O_NONBLOCK | (write ? O_RDWR | O_CREAT : O_RDONLY), 0666);
 	if (fd < 0)
 		return refuse(b, write ? "open it for writing" : "open it for reading", errno);
 	rc = write ? prepare_write(b, fd) : prepare_read(b, fd);

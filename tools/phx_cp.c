@@ -281,8 +281,9 @@ static int open_source(struct copy *c, struct stat *st)
 	off_t length;
 	char byte;
 
-	c->in = open(c->src, O_RDONLY | O_CLOEXEC);
-	if (c->in < 0)
+	/* a pipe without a writer must not be waited for, only refused */
+	c->in = open(c->src, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (c->in < 0 || fcntl(c->in, F_SETFL, 0))
 		return refuse(c->src, "open it for reading", errno);
 	if (fstat(c->in, st))
 		return refuse(c->src, "look at it", errno);

@@ -8,6 +8,9 @@ f=$work/f size=4194304
 
 is 1 "$phx" bench read "$f"
 complains 'ENOENT'
+mkfifo "$work/fifo"
+is 1 "$phx" bench read "$work/fifo"
+complains 'a file or a block device is needed'
 is 0 "$phx" bench write "$f" --size 4M --bs 64K --verify --seed 9 --json
 equal "length" "$(stat -c %s "$f")" $size
 equal "verified" "$(value verified_blocks)" 64

@@ -140,7 +140,7 @@ static void options_reach_their_variables(void **state)
 	assert_true(v.size == 65536 && v.n == 8 && v.i == -3 && v.flag && v.s == 0.5);
 	assert_string_equal(v.choice, "off");
 	/* the operands stand behind the options now: op, file */
-	assert_int_equal(v.first, 10);
+	assert_int_equal(v.first, 11);
 }
 
 static void wrong_options_are_usage_errors(void **state)
