@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The workers. Each owns some paths for their whole life and does everything
+ * on them: posts what waits, receives what comes, serves the peer's requests.
+ * Nothing on the data path is shared but the line a path draws from.
+ *
+ * A worker sleeps in epoll_wait. Who has work for it stores the work, then
+ * looks at asleep; the worker stores asleep, then looks for work. Both orders
+ * are sequentially consistent, so one of them sees the other: no wake-up is
+ * lost and none is sent to a worker that is awake.
+ *
+ * Lock: cmd_lock guards the commands, a leaf.
+ */
+#include "net_adaptor.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static void wake(struct p2p_worker *w)
+{
+	uint64_t one = 1;
+
+	/* pairs with the store in sleep_until_work() */
+	if (atomic_exchange_explicit(&w->asleep, 0, memory_order_seq_cst) &&
+	    write(w->wake_fd, &one, sizeof(one)) < 0)
+		return; /* EAGAIN: the counter is full, so it wakes anyway */
+}
+
+void p2p_worker_command(struct p2p_worker *w, struct p2p_cmd *cmd)
+{
+	cmd->next = NULL;
+	pthread_mutex_lock(&w->cmd_lock);
+	*w->cmds_end = cmd;
+	w->cmds_end = &cmd->next;
+	atomic_store_explicit(&w->has_cmds, true, memory_order_seq_cst);
+	pthread_mutex_unlock(&w->cmd_lock);
+	wake(w);
+}
+
+static void run_commands(struct p2p_worker *w)
+{
+	struct p2p_cmd *cmd, *next;
+
+	if (!atomic_load_explicit(&w->has_cmds, memory_order_acquire))
+		return;
+	pthread_mutex_lock(&w->cmd_lock);
+	cmd = w->cmds;
+	w->cmds = NULL;
+	w->cmds_end = &w->cmds;
+	atomic_store_explicit(&w->has_cmds, false, memory_order_relaxed);
+	pthread_mutex_unlock(&w->cmd_lock);
+	for (; cmd; cmd = next) {
+		next = cmd->next; /* run may free it */
+		cmd->run(w, cmd);
+	}
+}
+
+static bool slices_wait(struct p2p_engine *e)
+{
+	for (unsigned int i = 0; i < e->shards; i++)
+		if (atomic_load_explicit(&e->shard[i].waiting, memory_order_seq_cst))
+			return true;
+	return false;
+}
+
+static bool path_has_work(struct p2p_path *p)
+{
+	for (int op = 0; op < 2; op++)
+		if (atomic_load_explicit(&p->conn->pending[op], memory_order_seq_cst) &&
+		    p->ops->path_room(p, op))
+			return true;
+	return false;
+}
+
+/* Post once on a path for each opcode; true when something was posted. */
+static bool feed(struct p2p_path *p)
+{
+	struct p2p_engine *e = p->worker->engine;
+	struct p2p_slice *slice[P2P_FRAME_SLICES];
+	bool any = false;
+
+	for (int op = 0; op < 2; op++) {
+		size_t room;
+		unsigned int n;
+
+		if (!atomic_load_explicit(&p->conn->pending[op], memory_order_relaxed))
+			continue;
+		room = p->ops->path_room(p, op);
+		if (!room)
+			continue;
+		n = p2p_queue_pull(p->conn, op, slice, (unsigned int)e->config.g.maxWrPerPost,
+				   room);
+		if (!n)
+			continue;
+		p2p_count(e, posted, n);
+		p->ops->path_post(p, op, slice, n);
+		any = true;
+	}
+	return any;
+}
+
+static bool feed_all(struct p2p_worker *w)
+{
+	struct p2p_list *i, *next;
+	bool any = false;
+
+	if (!slices_wait(w->engine))
+		return false;
+	for (i = w->paths.next; i != &w->paths; i = next) {
+		next = i->next;
+		any |= feed(p2p_list_entry(i, struct p2p_path, link));
+	}
+	/* so that the first path is not always served first */
+	if (any && w->paths.next != w->paths.prev) {
+		i = w->paths.next;
+		p2p_list_del(i);
+		p2p_list_add_tail(&w->paths, i);
+	}
+	return any;
+}
+
+static bool has_work(struct p2p_worker *w)
+{
+	if (atomic_load_explicit(&w->has_cmds, memory_order_seq_cst) ||
+	    atomic_load_explicit(&w->stopping, memory_order_seq_cst))
+		return true;
+	if (!slices_wait(w->engine))
+		return false;
+	for (struct p2p_list *i = w->paths.next; i != &w->paths; i = i->next)
+		if (path_has_work(p2p_list_entry(i, struct p2p_path, link)))
+			return true;
+	return false;
+}
+
+static void on_wake(struct p2p_source *source, uint32_t events)
+{
+	struct p2p_worker *w = p2p_container_of(source, struct p2p_worker, wake);
+	uint64_t n;
+
+	while (read(w->wake_fd, &n, sizeof(n)) < 0 && errno == EINTR)
+		;
+}
+
+static void take_events(struct p2p_worker *w, int timeout)
+{
+	struct epoll_event ev[256];
+	int n = epoll_wait(w->epoll, ev, (int)w->engine->config.g.batchPollSize, timeout);
+
+	for (int i = 0; i < n; i++) {
+		struct p2p_source *s = ev[i].data.ptr;
+
+		s->event(s, ev[i].events);
+	}
+}
+
+static int poll_transports(struct p2p_worker *w)
+{
+	int n = 0;
+
+	for (int i = 0; i < P2P_NETS; i++)
+		if (w->engine->ops[i])
+			n += w->engine->ops[i]->poll(w);
+	return n;
+}
+
+static void sleep_until_work(struct p2p_worker *w)
+{
+	bool awake = false;
+
+	atomic_store_explicit(&w->asleep, 1, memory_order_seq_cst);
+	awake = has_work(w);
+	for (int i = 0; i < P2P_NETS && !awake; i++)
+		awake = w->engine->ops[i] && w->engine->ops[i]->arm(w);
+	take_events(w, awake ? 0 : -1);
+	atomic_store_explicit(&w->asleep, 0, memory_order_relaxed);
+}
+
+static void *worker_main(void *arg)
+{
+	struct p2p_worker *w = arg;
+
+	while (!atomic_load_explicit(&w->stopping, memory_order_acquire)) {
+		bool busy;
+
+		run_commands(w);
+		busy = feed_all(w);
+		busy |= poll_transports(w) > 0;
+		if (busy)
+			take_events(w, 0);
+		else
+			sleep_until_work(w);
+	}
+	run_commands(w); /* paths stopped before the end give back their conns */
+	return NULL;
+}
+
+void p2p_pool_kick(struct p2p_conn *c, uint64_t slices, uint64_t bytes)
+{
+	uint32_t turn = atomic_fetch_add_explicit(&c->turn, 1, memory_order_relaxed);
+	const struct p2p_config *cfg = &c->engine->config;
+
+	wake(c->path[turn % c->paths]->worker);
+	if (slices <= cfg->g.maxWrPerPost && bytes <= c->slice_limit)
+		return;
+	for (unsigned int i = 0; i < c->paths; i++)
+		wake(c->path[i]->worker);
+}
+
+/* ---------------------------------------------------------- paths come, go */
+
+static void run_start(struct p2p_worker *w, struct p2p_cmd *cmd)
+{
+	struct p2p_path *p = p2p_container_of(cmd, struct p2p_path, start);
+	int rc;
+
+	p2p_list_add_tail(&w->paths, &p->link);
+	p->running = true;
+	rc = p->ops->path_start(p);
+	if (rc)
+		p2p_conn_break(p->conn, rc);
+}
+
+static void run_stop(struct p2p_worker *w, struct p2p_cmd *cmd)
+{
+	struct p2p_path *p = p2p_container_of(cmd, struct p2p_path, stop);
+	struct p2p_conn *c = p->conn;
+	int err = atomic_load(&c->error);
+
+	if (p->running) {
+		p->ops->path_stop(p, err ? err : -ECANCELED);
+		p2p_list_del(&p->link);
+		p->running = false;
+	}
+	if (atomic_fetch_sub_explicit(&c->paths_alive, 1, memory_order_acq_rel) == 1)
+		p2p_conn_signal(c);
+	p2p_conn_put(c);
+}
+
+void p2p_pool_start_path(struct p2p_path *p)
+{
+	p->start.run = run_start;
+	p2p_worker_command(p->worker, &p->start);
+}
+
+void p2p_pool_stop_path(struct p2p_path *p)
+{
+	/* commands run in order: the stop comes after the start */
+	if (atomic_exchange(&p->stop_sent, true))
+		return;
+	p->stop.run = run_stop;
+	p2p_worker_command(p->worker, &p->stop);
+}
+
+struct cancel_cmd {
+	struct p2p_cmd cmd;
+	struct p2p_task *task;
+	_Atomic uint32_t *left;
+};
+
+static void run_cancel(struct p2p_worker *w, struct p2p_cmd *cmd)
+{
+	struct cancel_cmd *cc = p2p_container_of(cmd, struct cancel_cmd, cmd);
+	struct p2p_list *i, *next;
+
+	for (i = w->paths.next; i != &w->paths; i = next) {
+		struct p2p_path *p = p2p_list_entry(i, struct p2p_path, link);
+
+		next = i->next;
+		if (p->conn == cc->task->conn)
+			p->ops->path_cancel(p, cc->task);
+	}
+	/* cc lives on the caller's stack until left is 0 */
+	if (atomic_fetch_sub_explicit(cc->left, 1, memory_order_acq_rel) == 1)
+		p2p_futex_wake_all(cc->left);
+}
+
+void p2p_pool_cancel(struct p2p_task *task)
+{
+	struct p2p_engine *e = task->conn->engine;
+	struct cancel_cmd cmd[P2P_WORKERS_MAX];
+	_Atomic uint32_t left = e->workers;
+	uint32_t seen;
+
+	for (unsigned int i = 0; i < e->workers; i++) {
+		cmd[i] = (struct cancel_cmd){ { NULL, run_cancel }, task, &left };
+		p2p_worker_command(&e->worker[i], &cmd[i].cmd);
+	}
+	while ((seen = atomic_load_explicit(&left, memory_order_acquire)) != 0)
+		p2p_futex_wait(&left, seen, 0);
+}
+
+/* ------------------------------------------------------------- start, stop */
+
+static void worker_fini(struct p2p_worker *w)
+{
+	if (w->wake_fd >= 0)
+		p2p_fd_close(w->wake_fd);
+	if (w->epoll >= 0)
+		p2p_fd_close(w->epoll);
+	pthread_mutex_destroy(&w->cmd_lock);
+}
+
+static void exit_transports(struct p2p_worker *w, int upto)
+{
+	for (int i = upto - 1; i >= 0; i--)
+		if (w->engine->ops[i])
+			w->engine->ops[i]->worker_exit(w->engine->net[i], w);
+}
+
+static int worker_start(struct p2p_engine *e, unsigned int index)
+{
+	struct p2p_worker *w = &e->worker[index];
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &w->wake };
+	int i, rc;
+
+	w->engine = e;
+	w->index = index;
+	w->wake.event = on_wake;
+	w->cmds_end = &w->cmds;
+	p2p_list_init(&w->paths);
+	pthread_mutex_init(&w->cmd_lock, NULL);
+	w->epoll = p2p_fd_track(epoll_create1(EPOLL_CLOEXEC));
+	w->wake_fd = p2p_fd_track(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	if (w->epoll < 0 || w->wake_fd < 0 ||
+	    epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->wake_fd, &ev)) {
+		rc = -errno;
+		goto err_fini;
+	}
+	for (i = 0; i < P2P_NETS; i++) {
+		rc = e->ops[i] ? e->ops[i]->worker_init(e->net[i], w) : 0;
+		if (rc)
+			goto err_exit_transports;
+	}
+	rc = p2p_thread_start(&w->thread, "flagcx-worker", worker_main, w);
+	if (rc)
+		goto err_exit_transports;
+	return 0;
+
+err_exit_transports:
+	exit_transports(w, i);
+err_fini:
+	worker_fini(w);
+	return rc;
+}
+
+int p2p_pool_start(struct p2p_engine *e)
+{
+	unsigned int want = (unsigned int)e->config.g.workersPerPool;
+	int rc;
+
+	while (e->workers < want) {
+		rc = worker_start(e, e->workers);
+		if (rc) {
+			p2p_pool_stop(e);
+			return p2p_fail(rc, "cannot start worker %u of %u", e->workers, want);
+		}
+		e->workers++;
+	}
+	return 0;
+}
+
+void p2p_pool_stop(struct p2p_engine *e)
+{
+	while (e->workers) {
+		struct p2p_worker *w = &e->worker[--e->workers];
+
+		atomic_store_explicit(&w->stopping, true, memory_order_seq_cst);
+		wake(w);
+		pthread_join(w->thread, NULL);
+		exit_transports(w, P2P_NETS);
+		worker_fini(w);
+	}
+}

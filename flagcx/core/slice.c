@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The two policies. NIXL: a caller's entry is one slice. Connector: blocks of
+ * one size, and a tail too short to be worth a request joins the last block.
+ * Either way the port's limit holds.
+ */
+#include "slice.h"
+#include "common.h"
+#include "flagcx_p2p.h"
+
+int p2p_cut_init(struct p2p_cut *cut, int policy, size_t slice_size, size_t fragment_limit,
+		 size_t port_limit)
+{
+	switch (policy) {
+	case FLAGCX_P2P_POLICY_NIXL:
+		*cut = (struct p2p_cut){ SIZE_MAX, 0, port_limit };
+		return 0;
+	case FLAGCX_P2P_POLICY_CONNECTOR:
+		*cut = (struct p2p_cut){ slice_size, fragment_limit, port_limit };
+		return 0;
+	default:
+		return -EINVAL;
+	}
+}
+
+size_t p2p_cut_next(const struct p2p_cut *cut, size_t left)
+{
+	size_t want = left;
+
+	if (left > cut->block && left - cut->block > cut->fragment)
+		want = cut->block;
+	return P2P_MIN(want, cut->limit);
+}
+
+size_t p2p_cut_count(const struct p2p_cut *cut, size_t len)
+{
+	size_t n, step = P2P_MIN(cut->block, cut->limit);
+
+	if (!len)
+		return 0;
+	/* whole steps first; the last two slices are where the rules bite */
+	n = len / step > 2 ? len / step - 2 : 0;
+	len -= n * step;
+	while (len) {
+		len -= p2p_cut_next(cut, len);
+		n++;
+	}
+	return n;
+}
