@@ -73,6 +73,38 @@ static inline void p2p_list_splice_tail(struct p2p_list *to, struct p2p_list *fr
 
 #define p2p_list_entry(link, type, member) p2p_container_of(link, type, member)
 
+/*
+ * Around accesses to registered memory. Its users are ordered by what the
+ * programs at both ends tell each other over the network, which no tool in one
+ * process sees: the thread sanitizer must not judge them.
+ */
+#ifdef __SANITIZE_THREAD__
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+
+static inline void p2p_foreign_begin(void)
+{
+	AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+	AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+}
+
+static inline void p2p_foreign_end(void)
+{
+	AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+	AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+}
+#else
+static inline void p2p_foreign_begin(void)
+{
+}
+
+static inline void p2p_foreign_end(void)
+{
+}
+#endif
+
 /* ------------------------------------------------------------------ error.c */
 
 enum { P2P_LOG_WARN = 1, P2P_LOG_INFO = 2 };

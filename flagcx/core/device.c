@@ -15,12 +15,22 @@ int p2p_device_of(const void *addr)
 
 int p2p_device_read(int device, void *host, const void *dev, size_t n)
 {
-	return phxfs_memcpy_from(device, host, dev, n);
+	int rc;
+
+	p2p_foreign_begin();
+	rc = phxfs_memcpy_from(device, host, dev, n);
+	p2p_foreign_end();
+	return rc;
 }
 
 int p2p_device_write(int device, void *dev, const void *host, size_t n)
 {
-	return phxfs_memcpy_to(device, dev, host, n);
+	int rc;
+
+	p2p_foreign_begin();
+	rc = phxfs_memcpy_to(device, dev, host, n);
+	p2p_foreign_end();
+	return rc;
 }
 
 int p2p_device_default(void)

@@ -327,7 +327,9 @@ static int body_from_rbuf(struct tcp_path *p)
 		for (int i = 0; i < n && p->rpos < p->rlen; i++) {
 			size_t step = P2P_MIN(iov[i].iov_len, p->rlen - p->rpos);
 
+			p2p_foreign_begin();
 			memcpy(iov[i].iov_base, p->rbuf + p->rpos, step);
+			p2p_foreign_end();
 			p->rpos += step;
 			moved += step;
 		}
@@ -424,9 +426,11 @@ static ssize_t receive(struct tcp_path *p, bool *full)
 	}
 	ask = body + ahead;
 	msg.msg_iovlen = (size_t)n;
+	p2p_foreign_begin();
 	do
 		got = recvmsg(p->fd, &msg, MSG_DONTWAIT);
 	while (got < 0 && errno == EINTR);
+	p2p_foreign_end();
 	if (got < 0)
 		return -errno;
 	*full = (size_t)got == ask;

@@ -244,7 +244,9 @@ void tcp_tx_flush(struct tcp_path *p)
 		if (!g.n)
 			continue; /* what was there has been given up */
 		msg.msg_iovlen = (size_t)g.n;
+		p2p_foreign_begin();
 		n = sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+		p2p_foreign_end();
 		if (n < 0) {
 			if (errno == EINTR)
 				continue;
