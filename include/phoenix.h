@@ -9,8 +9,8 @@
  * that the vendor's allocator (or phxfs_mem_alloc()) returned.
  *
  * Results. Every call returns 0 or a negative errno value; a transfer returns
- * the bytes moved or a negative errno value; errno itself is not set unless a
- * call says so. After a failure phxfs_last_error() tells this thread the step,
+ * the bytes moved or a negative errno value; what errno holds after a call
+ * means nothing unless the call says so. After a failure phxfs_last_error() tells this thread the step,
  * the object, the errno name and a cure. The library never prints, exits or
  * aborts.
  *

@@ -236,14 +236,25 @@ int phxfs_batch_wait(phxfs_batch_t *handle)
 	return failed;
 }
 
+static void cancel_results(struct phxfs_batch *batch)
+{
+	for (int i = 0; i < batch->count; i++)
+		batch->results[i] = -ECANCELED;
+}
+
 int phxfs_batch_destroy(phxfs_batch_t *handle)
 {
 	if (!handle)
 		return 0;
 	if (inherited(handle))
 		return phx_fail(-ECHILD, "batch_destroy", NULL, "a batch of the parent process");
-	atomic_store_explicit(&handle->job.cancelled, true, memory_order_relaxed);
-	wait_finished(handle);
+	if (handle->job.slice_count && phx_pool_take_back(&handle->job)) {
+		cancel_results(handle);
+		end_transfers(handle);
+	} else {
+		atomic_store_explicit(&handle->job.cancelled, true, memory_order_relaxed);
+		wait_finished(handle);
+	}
 	free_batch(handle);
 	return 0;
 }

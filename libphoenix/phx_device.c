@@ -284,7 +284,7 @@ static int normal_bdf(const char *text, char *out, size_t size)
 	unsigned int domain = 0, bus, slot, function;
 	int end = 0;
 
-	if (sscanf(text, "%4x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function, &end) != 4 ||
+	if (sscanf(text, "%8x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function, &end) != 4 ||
 	    text[end]) {
 		domain = 0;
 		end = 0;

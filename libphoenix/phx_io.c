@@ -182,6 +182,13 @@ static inline void let_go(struct phx_xfer *x)
 		phx_region_put(x->dev, x->region);
 }
 
+void phx_xfer_drop(struct phx_xfer *x)
+{
+	if (x->region)
+		phx_region_put(x->dev, x->region);
+	x->region = NULL;
+}
+
 void phx_xfer_end(struct phx_xfer *x, ssize_t result)
 {
 	phx_stats_ops(x->device_id, x->write, path_taken(x, result), 1, x->uncounted, result < 0);

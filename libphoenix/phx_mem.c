@@ -30,9 +30,27 @@ static size_t len_of(struct phx_region *r)
 
 /* ---------------------------------------------------------------- mapping */
 
-/* HOST: the buffer is its own mapping; msync() tells whether it is all there. */
-static int map_host(struct phx_region *r, uintptr_t addr, size_t len)
+/* Another device whose phxfs_mem_alloc() made the memory at @addr, or NULL. */
+static struct phx_device *other_owner(struct phx_device *dev, uintptr_t addr)
 {
+	struct phx_device *other;
+
+	for (int id = 0; (other = phx_device_next(id)); id = other->id + 1) {
+		if (other != dev && phx_ranges_find(&other->allocations, addr))
+			return other;
+	}
+	return NULL;
+}
+
+/* HOST: the buffer is its own mapping; msync() tells whether it is all there. */
+static int map_host(struct phx_device *dev, struct phx_region *r, uintptr_t addr, size_t len)
+{
+	struct phx_device *owner = other_owner(dev, addr);
+
+	if (owner)
+		return phx_fail(-EFAULT, "regmem", "register it on the device that it was allocated on",
+				"%#zx is memory of device %d, not %d", (size_t)addr, owner->id,
+				dev->id);
 	if (msync((void *)addr, len, MS_ASYNC))
 		return phx_fail(errno == ENOMEM ? -EFAULT : -errno, "regmem",
 				"allocate it with phxfs_mem_alloc() or mmap()",
@@ -83,7 +101,7 @@ static int map_region(struct phx_device *dev, struct phx_region *r, uintptr_t ad
 {
 	switch (dev->mode) {
 	case PHXFS_MODE_HOST:
-		return map_host(r, addr, len);
+		return map_host(dev, r, addr, len);
 	case PHXFS_MODE_FULL:
 		return map_full(dev, r, addr, len);
 	default:

@@ -146,8 +146,7 @@ int phxfs_path_query(int fd, int device_id, const void *buf, size_t nbytes, off_
 		return err;
 	file = phx_file(fd, device_id);
 	describe(&x, &file, &out);
-	if (x.region)
-		phx_region_put(x.dev, x.region);
+	phx_xfer_drop(&x);
 	out.size = info->size;
 	snprintf(out.text, sizeof(out.text), "%s on %s%s: %s", path_names[out.path],
 		 file_system(fd), out.dma ? ", O_DIRECT" : ", page cache",

@@ -45,7 +45,7 @@ static int resolve(struct vec *v, int device_id, const struct phxfs_iov *iov, of
 	}
 	if (err) {
 		while (i-- > 0)
-			phx_xfer_end(&v->xfers[i], 0);
+			phx_xfer_drop(&v->xfers[i]);
 	}
 	return err;
 }
@@ -110,7 +110,6 @@ static ssize_t transfer(bool write, int fd, int device_id, const struct phxfs_io
 {
 	struct vec v = { .write = write, .fd = fd, .count = n };
 	ssize_t result;
-	size_t left;
 	int err;
 
 	phx_init();
@@ -126,13 +125,11 @@ static ssize_t transfer(bool write, int fd, int device_id, const struct phxfs_io
 		return err;
 	}
 	result = run(&v);
-	left = result > 0 ? (size_t)result : 0;
-	for (int i = 0; i < n; i++) {
-		size_t part = left < v.xfers[i].len ? left : v.xfers[i].len;
-
-		left -= part;
-		phx_xfer_end(&v.xfers[i], result < 0 ? result : (ssize_t)part);
-	}
+	/* One transfer to the counters: the first buffer's. */
+	for (int i = 1; i < n; i++)
+		phx_xfer_drop(&v.xfers[i]);
+	if (n)
+		phx_xfer_end(&v.xfers[0], result);
 	free(v.xfers);
 	if (result < 0)
 		phx_xfer_fail((int)result, write, fd, v.total, f_offset);

@@ -49,6 +49,9 @@ int phx_xfer_start_req(struct phx_xfer *x, bool write, const phxfs_io_req_t *r,
 /* Let go; @result: bytes, or -errno. */
 void phx_xfer_end(struct phx_xfer *x, ssize_t result);
 
+/* Let go without counting: it was part of another, or never began. */
+void phx_xfer_drop(struct phx_xfer *x);
+
 /* Transfers that ended alike and are counted together. Starts as zeroes. */
 struct phx_tally {
 	uint64_t ops, bytes;

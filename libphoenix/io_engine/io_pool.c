@@ -368,10 +368,15 @@ bool phx_pool_take_back(struct phx_job *job)
 	bool taken;
 
 	pthread_mutex_lock(&pool.lock);
-	taken = job->queued && !job->batch && job->next == 0;
+	taken = job->queued && job->next == 0;
 	if (taken) {
-		unlink_job(&pool.others, job);
+		unlink_job(job->batch ? &pool.batches : &pool.others, job);
 		job->queued = false;
+	}
+	if (taken && job->batch) {
+		pthread_cond_signal(&pool.room);
+		if (pool.batches.first)
+			wake_workers(pool.batches.first);
 	}
 	pthread_mutex_unlock(&pool.lock);
 	return taken;
