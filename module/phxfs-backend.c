@@ -8,6 +8,7 @@
  */
 #include <linux/log2.h>
 #include <linux/pci.h>
+#include <linux/rwsem.h>
 #include <linux/slab.h>
 
 #include "phxfs.h"
@@ -19,6 +20,9 @@ struct backend {
 
 static LIST_HEAD(backends);
 DEFINE_MUTEX(phxfs_backends_lock);
+
+/* held for reading in get_pages, for writing in put_pages: see phxfs_unpin() */
+static DECLARE_RWSEM(pin_sem);
 
 static bool ops_complete(const struct phxfs_p2p_ops *ops)
 {
@@ -111,6 +115,33 @@ const struct phxfs_p2p_ops *phxfs_backend_match(struct pci_dev *pdev)
 			return ops;
 	}
 	return NULL;
+}
+
+int phxfs_pin(const struct phxfs_p2p_ops *ops, u64 vaddr, u64 length,
+	      struct phxfs_page_table **pt, void (*free_cb)(void *data), void *data)
+{
+	int err;
+
+	down_read(&pin_sem);
+	err = ops->get_pages(vaddr, length, pt, free_cb, data);
+	up_read(&pin_sem);
+	if (!err && !*pt) {
+		pr_err_ratelimited("%s pinned nothing and called it success\n", ops->name);
+		err = -EIO;
+	}
+	return err;
+}
+
+/*
+ * A driver that is about to call free_cb for this pin frees its table when that returns,
+ * while put_pages still waits for the driver's lock with the table's address in hand. It
+ * must not find a newer pin of ours there: no pin is made meanwhile.
+ */
+void phxfs_unpin(const struct phxfs_p2p_ops *ops, u64 vaddr, struct phxfs_page_table *pt)
+{
+	down_write(&pin_sem);
+	ops->put_pages(vaddr, pt);
+	up_write(&pin_sem);
 }
 
 /* The @n-th backend, its module held; NULL past the last. */

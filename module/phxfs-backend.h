@@ -15,7 +15,7 @@
  *     sleep (up to the module parameter drain_ms) unless the caller cannot; when it returns
  *     the vendor may reuse the memory. After it, phxfs calls free_page_table exactly once
  *     and never put_pages. A put_pages already under way when free_cb comes is legal: the
- *     backend then only frees its own structures.
+ *     backend then only frees its own structures. No get_pages runs beside a put_pages.
  */
 #ifndef PHXFS_BACKEND_H
 #define PHXFS_BACKEND_H
@@ -29,6 +29,7 @@
 
 /* phxfs_page_table.flags */
 #define PHXFS_PT_PERSISTENT	(1U << 0)	/* this pin cannot be taken back: no free_cb */
+#define PHXFS_PT_RECLAIMED	(1U << 1)	/* taken back before get_pages could read it */
 
 /* phxfs_p2p_ops.flags */
 #define PHXFS_P2P_PERSISTENT	(1U << 0)	/* pins are persistent as a rule */

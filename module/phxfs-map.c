@@ -59,22 +59,18 @@ static int pin_pages(struct phxfs_region *r, struct phxfs_page_table **out)
 	struct phxfs_page_table *pt = NULL;
 	int err;
 
-	err = ops->get_pages(r->vaddr, r->length, &pt, phxfs_region_free_cb, r);
+	err = phxfs_pin(ops, r->vaddr, r->length, &pt, phxfs_region_free_cb, r);
 	if (err)
 		return err;
-	if (!pt) {
-		dev_err_ratelimited(&r->dev->device,
-				    "%s: %s pinned nothing and called it success\n",
-				    r->dev->bdf, ops->name);
-		return -EIO;
-	}
 	down_write(&r->lock);
 	r->pt = pt;
 	r->page_size = pt->page_size ?: ops->page_size;
 	r->features = pt->flags & PHXFS_PT_PERSISTENT ? PHXFS_F_LONGTERM : PHXFS_F_RECLAIM;
+	if (r->revoked || (pt->flags & PHXFS_PT_RECLAIMED))
+		err = revoked_errno(r);
 	up_write(&r->lock);
 	*out = pt;
-	return 0;
+	return err;
 }
 
 static int read_pages(struct phxfs_region *r, struct phxfs_page_table *pt, u64 *phys, u64 n)

@@ -148,7 +148,7 @@ static void release_pin(struct phxfs_region *r, struct phxfs_page_table *pt, boo
 	if (pt && reclaimed)
 		ops->free_page_table(pt);
 	else if (pt)
-		ops->put_pages(r->vaddr, pt);
+		phxfs_unpin(ops, r->vaddr, pt);
 	/* a callback that met put_pages half-way still looks at the extents */
 	wait_event(callback_wq, !atomic_read(&r->callbacks));
 }

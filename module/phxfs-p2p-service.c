@@ -92,7 +92,7 @@ static void export_unpin(struct export *e)
 	if (pt && reclaimed)
 		e->ops->free_page_table(pt);
 	else if (pt)
-		e->ops->put_pages(e->vaddr, pt);
+		phxfs_unpin(e->ops, e->vaddr, pt);
 }
 
 static void export_free(struct export *e)
@@ -119,16 +119,15 @@ static int export_pin(struct export *e)
 		struct phxfs_page_table *pt = NULL;
 
 		e->ops = ops;
-		err = ops->get_pages(e->vaddr, e->length, &pt, export_free_cb, e);
-		if (!err && pt) {
+		err = phxfs_pin(ops, e->vaddr, e->length, &pt, export_free_cb, e);
+		if (!err) {
 			spin_lock_irq(&e->lock);
 			e->pt = pt;
 			spin_unlock_irq(&e->lock);
-			return 0;
+			return pt->flags & PHXFS_PT_RECLAIMED ? -EFAULT : 0;
 		}
 		e->ops = NULL;
 		module_put(ops->owner);
-		err = err ?: -EIO;
 	}
 	return err;
 }

@@ -102,6 +102,9 @@ void phxfs_device_check(struct phxfs_dev *dev);
 extern struct mutex phxfs_backends_lock;
 const struct phxfs_p2p_ops *phxfs_backend_match(struct pci_dev *pdev);
 const struct phxfs_p2p_ops *phxfs_backend_get(unsigned int n);
+int phxfs_pin(const struct phxfs_p2p_ops *ops, u64 vaddr, u64 length,
+	      struct phxfs_page_table **pt, void (*free_cb)(void *data), void *data);
+void phxfs_unpin(const struct phxfs_p2p_ops *ops, u64 vaddr, struct phxfs_page_table *pt);
 
 /* phxfs-span.c */
 struct phxfs_span;

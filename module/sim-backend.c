@@ -6,6 +6,7 @@
  * returned to us. So the addresses are copied at once, under a lock that the callback takes
  * too, and nothing looks at phxsim's table after that.
  */
+#include <linux/delay.h>
 #include <linux/module.h>
 #include <linux/pci.h>
 #include <linux/slab.h>
@@ -15,6 +16,8 @@
 
 #define SIM_PAGE_SIZE		65536
 #define SIM_P2P_VERSION		0x00010000u	/* same major, at least this minor */
+#define UNPIN_RETRIES		5
+#define UNPIN_RETRY_MS		20
 
 /* What phxsim exports; its own header is not needed to build this. */
 struct phxsim_page_table {
@@ -40,9 +43,11 @@ struct sim_pin {
 	struct phxfs_page_table pt;
 	spinlock_t lock;
 	bool reclaimed;			/* protected by: lock; table is dead */
+	bool orphan;			/* protected by: lock; given up, but phxsim knows it */
 	struct phxsim_page_table *table;
 	void (*free_cb)(void *data);
 	void *data;
+	int error;			/* what is wrong with phxsim's table */
 	u32 n;
 	u64 addr[];
 };
@@ -56,15 +61,21 @@ static void sim_free_cb(void *data)
 {
 	struct sim_pin *pin = data;
 	unsigned long flags;
+	bool orphan;
 
 	/* a table that is being copied is waited for */
 	spin_lock_irqsave(&pin->lock, flags);
 	pin->reclaimed = true;
+	orphan = pin->orphan;
 	spin_unlock_irqrestore(&pin->lock, flags);
-	pin->free_cb(pin->data);
+	if (!orphan)
+		pin->free_cb(pin->data);
 }
 
-/* Under pin->lock, and only if the table is still there. */
+/*
+ * Under pin->lock, and only if the table is still there. A table that cannot be used is
+ * reported when it is read, since unpinning is not get_pages' to do.
+ */
 static int sim_copy_table(struct sim_pin *pin, u64 max)
 {
 	const struct phxsim_page_table *t = pin->table;
@@ -85,18 +96,35 @@ static int sim_copy_table(struct sim_pin *pin, u64 max)
 	return 0;
 }
 
+static int sim_try_unpin(u64 vaddr, struct sim_pin *pin)
+{
+	if (!pin->table)
+		return 0;
+	if (pin->pt.flags & PHXFS_PT_PERSISTENT)
+		return phxsim_p2p_put_pages_persistent(vaddr, pin->table);
+	return phxsim_p2p_put_pages(vaddr, pin->table);
+}
+
+/*
+ * A driver that will not let go of a pin may still call back for it: then the pin, and this
+ * module, stay for good.
+ */
 static void sim_unpin(u64 vaddr, struct sim_pin *pin)
 {
-	int err;
+	int err, tries = 0;
 
-	if (!pin->table)
-		return;
-	if (pin->pt.flags & PHXFS_PT_PERSISTENT)
-		err = phxsim_p2p_put_pages_persistent(vaddr, pin->table);
-	else
-		err = phxsim_p2p_put_pages(vaddr, pin->table);
+	while ((err = sim_try_unpin(vaddr, pin)) && tries++ < UNPIN_RETRIES)
+		msleep(UNPIN_RETRY_MS);
+	if (!err || pin->pt.flags & PHXFS_PT_PERSISTENT) {
+		kvfree(pin);
+	} else {
+		spin_lock_irq(&pin->lock);
+		pin->orphan = true;
+		spin_unlock_irq(&pin->lock);
+		__module_get(THIS_MODULE);
+	}
 	if (err)
-		pr_err("unpinning %#llx failed: %d; the memory stays pinned\n", vaddr, err);
+		pr_err("unpinning %#llx failed: %d; phxsim keeps it pinned\n", vaddr, err);
 }
 
 static int sim_get_pages(u64 vaddr, u64 length, struct phxfs_page_table **pt,
@@ -120,30 +148,25 @@ static int sim_get_pages(u64 vaddr, u64 length, struct phxfs_page_table **pt,
 	}
 	if (err == -EOPNOTSUPP)
 		err = phxsim_p2p_get_pages(vaddr, length, &pin->table, sim_free_cb, pin);
-	if (err)
-		goto err_free;
+	if (err) {
+		kvfree(pin);
+		return err;
+	}
 
 	spin_lock_irq(&pin->lock);
-	err = pin->reclaimed ? 0 : sim_copy_table(pin, max);
+	pin->n = max;
+	if (pin->reclaimed)
+		pin->pt.flags |= PHXFS_PT_RECLAIMED;
+	else
+		pin->error = sim_copy_table(pin, max);
 	spin_unlock_irq(&pin->lock);
-	if (err)
-		goto err_unpin;
 	*pt = &pin->pt;
 	return 0;
-
-err_unpin:
-	sim_unpin(vaddr, pin);
-err_free:
-	kvfree(pin);
-	return err;
 }
 
 static void sim_put_pages(u64 vaddr, struct phxfs_page_table *pt)
 {
-	struct sim_pin *pin = to_pin(pt);
-
-	sim_unpin(vaddr, pin);
-	kvfree(pin);
+	sim_unpin(vaddr, to_pin(pt));
 }
 
 static u32 sim_get_n_pages(struct phxfs_page_table *pt)
@@ -156,6 +179,8 @@ static int sim_get_phys_addrs(struct phxfs_page_table *pt, u64 *addrs, u32 n)
 	struct sim_pin *pin = to_pin(pt);
 	u32 i;
 
+	if (pin->error)
+		return pin->error;
 	if (n != pin->n)
 		return -EINVAL;
 	for (i = 0; i < n; i++) {
