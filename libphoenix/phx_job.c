@@ -55,6 +55,7 @@ static inline void set_slice(struct phx_slice *slice, struct phx_job *job, struc
 	slice->len = len;
 	slice->moved = 0;
 	slice->err = 0;
+	slice->by_hand = false;
 }
 
 static struct phx_slice *cut(struct phx_job *job, struct phx_slice *slice, struct phx_xfer *x,

@@ -154,6 +154,8 @@ static void claim_or_wait(struct phx_worker *worker, bool batch_first)
 {
 	struct phx_slice *list = NULL;
 
+	if (worker->stalled && !worker->chunks)
+		return; /* what is stalled can go on */
 	pthread_mutex_lock(&pool.lock);
 	while (has_room(worker)) {
 		list = claim_any(batch_first);

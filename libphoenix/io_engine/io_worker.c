@@ -8,9 +8,9 @@
  *   anything else   phx_xfer_part(), at once: unaligned writes, O_APPEND,
  *                   and whatever the engine could not finish
  *
- * A slice that needs a chunk when none is free waits as "stalled" while others
- * are in flight, since these give their chunks back. With none in flight the
- * worker holds no chunk and may wait for one.
+ * Whoever waits for a chunk must hold none. While slices in flight hold some, a
+ * slice that finds none free is "stalled", and so is what goes by hand, where
+ * the wait lies deep inside: those in flight will give theirs back.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,6 +33,23 @@ void phx_worker_run_slice(struct phx_slice *slice)
 	phx_job_finish(slice->job, 1);
 }
 
+static void stall(struct phx_worker *worker, struct phx_slice *slice)
+{
+	slice->io.next = NULL;
+	*(worker->stalled ? worker->stalled_tail : &worker->stalled) = slice;
+	worker->stalled_tail = (struct phx_slice **)&slice->io.next;
+}
+
+/* As phx_worker_run_slice(), now or once the worker holds no chunk. */
+static void run_by_hand(struct phx_worker *worker, struct phx_slice *slice)
+{
+	slice->by_hand = true;
+	if (worker->chunks)
+		stall(worker, slice);
+	else
+		phx_worker_run_slice(slice);
+}
+
 static bool through_chunk(const struct phx_slice *slice)
 {
 	return slice->x->path != PHXFS_PATH_DIRECT;
@@ -50,6 +67,8 @@ static inline bool fits_engine(struct phx_slice *slice)
 {
 	int flags;
 
+	if (slice->by_hand)
+		return false;
 	if (!slice->x->write)
 		return slice->len;
 	flags = phx_xfer_flags(slice->x);
@@ -68,10 +87,11 @@ static inline void start_io(struct phx_worker *worker, struct phx_slice *slice)
 		/* Full, or no memory in the kernel: by hand. */
 		if (through_chunk(slice))
 			phx_chunk_put(&slice->chunk);
-		phx_worker_run_slice(slice);
+		run_by_hand(worker, slice);
 		return;
 	}
 	worker->in_flight++;
+	worker->chunks += through_chunk(slice);
 }
 
 static inline void start_direct(struct phx_worker *worker, struct phx_slice *slice)
@@ -91,7 +111,7 @@ static bool start_chunked(struct phx_worker *worker, struct phx_slice *slice)
 	window = head || phx_xfer_flags(slice->x) & O_DIRECT ?
 			 (head + slice->len + PHX_FILE_ALIGN - 1) & ~(PHX_FILE_ALIGN - 1) :
 			 slice->len;
-	err = phx_chunk_get(slice->x->dev, slice->x->path, window, worker->in_flight == 0,
+	err = phx_chunk_get(slice->x->dev, slice->x->path, window, worker->chunks == 0,
 			    &slice->chunk);
 	if (err == -EAGAIN)
 		return false;
@@ -106,7 +126,7 @@ static bool start_chunked(struct phx_worker *worker, struct phx_slice *slice)
 			phx_chunk_put(&slice->chunk);
 	}
 	if (err) {
-		phx_worker_run_slice(slice);
+		run_by_hand(worker, slice);
 		return true;
 	}
 	slice->io.addr = slice->chunk.io;
@@ -118,23 +138,25 @@ static bool start_chunked(struct phx_worker *worker, struct phx_slice *slice)
 
 void phx_worker_start(struct phx_worker *worker, struct phx_slice *slice)
 {
-	if (atomic_load_explicit(&slice->job->cancelled, memory_order_relaxed) ||
-	    !fits_engine(slice))
+	if (atomic_load_explicit(&slice->job->cancelled, memory_order_relaxed))
 		phx_worker_run_slice(slice);
+	else if (!fits_engine(slice))
+		run_by_hand(worker, slice);
 	else if (!through_chunk(slice))
 		start_direct(worker, slice);
 	else if (!start_chunked(worker, slice))
-		worker->stalled = slice;
+		stall(worker, slice);
 }
 
 void phx_worker_resume(struct phx_worker *worker)
 {
-	struct phx_slice *slice = worker->stalled;
+	struct phx_slice *slice = worker->stalled, *next;
 
-	if (!slice)
-		return;
-	worker->stalled = NULL;
-	phx_worker_start(worker, slice);
+	worker->stalled = NULL; /* what has to wait on comes back into the list */
+	for (; slice; slice = next) {
+		next = (struct phx_slice *)slice->io.next;
+		phx_worker_start(worker, slice);
+	}
 }
 
 /* What the engine moved through the chunk goes on to the buffer. */
@@ -169,10 +191,12 @@ static bool mendable(int err)
 	return err == -EINVAL || err == -EAGAIN || err == -EOPNOTSUPP;
 }
 
-/* False: it was not all moved, and has been gone on with and finished already. */
-static bool settle(struct phx_slice *slice)
+/* False: it was not all moved, and is gone on with by hand. */
+static bool settle(struct phx_worker *worker, struct phx_slice *slice)
 {
+	worker->in_flight--;
 	if (through_chunk(slice)) {
+		worker->chunks--;
 		finish_chunked(slice);
 	} else {
 		slice->moved = slice->io.moved;
@@ -184,7 +208,7 @@ static bool settle(struct phx_slice *slice)
 		phx_xfer_count(slice->x, slice->moved);
 	if (slice->moved == slice->len || !mendable(slice->err))
 		return true;
-	phx_worker_run_slice(slice);
+	run_by_hand(worker, slice);
 	return false;
 }
 
@@ -199,14 +223,13 @@ void phx_worker_reap(struct phx_worker *worker)
 		struct phx_slice *slice = (struct phx_slice *)io;
 
 		next = io->next;
-		worker->in_flight--;
 		if (slice->job != job) {
 			if (settled)
 				phx_job_finish(job, settled);
 			job = slice->job;
 			settled = 0;
 		}
-		settled += settle(slice);
+		settled += settle(worker, slice);
 	}
 	if (settled)
 		phx_job_finish(job, settled);

@@ -14,7 +14,9 @@ struct phx_worker {
 	const struct phx_engine_ops *ops;
 	struct phx_engine *engine;
 	unsigned int in_flight;      /* slices in the engine */
-	struct phx_slice *stalled;   /* waits for a chunk; no other is started meanwhile */
+	unsigned int chunks;         /* of these: those that hold a chunk */
+	/* Wait for a chunk, linked by io.next; nothing new is started meanwhile. */
+	struct phx_slice *stalled, **stalled_tail;
 	struct phx_slice *backlog;   /* claimed, not started, linked by io.next */
 	/* Protected by the pool's lock: */
 	bool waiting;                /* in the engine's wait(), armed */
@@ -24,7 +26,7 @@ struct phx_worker {
 void phx_worker_run_slice(struct phx_slice *slice);
 /* Start @slice in the engine, or run it at once where the engine cannot. */
 void phx_worker_start(struct phx_worker *worker, struct phx_slice *slice);
-/* Start the slice that waits for a chunk, if it can be by now. */
+/* Start the slices that wait for a chunk, as far as they can be by now. */
 void phx_worker_resume(struct phx_worker *worker);
 /* Finish what the engine has finished. */
 void phx_worker_reap(struct phx_worker *worker);
