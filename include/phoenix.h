@@ -10,9 +10,9 @@
  *
  * Results. Every call returns 0 or a negative errno value; a transfer returns
  * the bytes moved or a negative errno value; what errno holds after a call
- * means nothing unless the call says so. After a failure phxfs_last_error() tells this thread the step,
- * the object, the errno name and a cure. The library never prints, exits or
- * aborts.
+ * means nothing unless the call says so. After a failure phxfs_last_error()
+ * tells this thread the step, the object, the errno name and a cure. The
+ * library never prints, exits or aborts.
  *
  * Exactness. A transfer yields what a loop of pread(2) or pwrite(2) on a
  * buffered descriptor of the same file would: the same bytes, the same count

@@ -48,7 +48,7 @@ static int map_host(struct phx_device *dev, struct phx_region *r, uintptr_t addr
 	struct phx_device *owner = other_owner(dev, addr);
 
 	if (owner)
-		return phx_fail(-EFAULT, "regmem", "register it on the device that it was allocated on",
+		return phx_fail(-EFAULT, "regmem", "register it on the device that owns it",
 				"%#zx is memory of device %d, not %d", (size_t)addr, owner->id,
 				dev->id);
 	if (msync((void *)addr, len, MS_ASYNC))
