@@ -19,7 +19,9 @@
  * and the same errno, for any size, offset and alignment, on every path. A
  * read that meets the end of the file returns the bytes before it. A transfer
  * that fails after some bytes returns the count of the bytes before the
- * failure. Bytes outside the request are never touched.
+ * failure. Bytes outside the request are never touched. (One liberty is the
+ * kernel's: where an aligned read on an O_DIRECT descriptor passes the end of
+ * the file, it may clear the rest of the request's bytes, behind the count.)
  *
  * Numbers. device_id is the N of /dev/phxfs_devN where the kernel module is
  * loaded, else the index in PCI bus order over the accelerators found; with
@@ -652,7 +654,7 @@ struct phxfs_path_info {
  * @f_offset: file offset
  * @info: OUT; its size field must be set
  *
- * Return: 0; -EFAULT, -EINVAL, -EBADF as the transfer itself; -EOPNOTSUPP:
+ * Return: 0; -EFAULT, -EINVAL, -EBADF as phxfs_read(); -EOPNOTSUPP:
  * PHX_PATH=direct would refuse this request (info is filled).
  */
 int phxfs_path_query(int fd, int device_id, const void *buf, size_t nbytes, off_t f_offset,

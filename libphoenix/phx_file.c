@@ -17,6 +17,9 @@
 #define EAGAIN_YIELDS 16
 #define EAGAIN_TRIES 1000
 
+#define MIN_BLOCK 512
+#define MAX_BLOCK 65536
+
 int phx_file_flags(struct phx_file *file)
 {
 	if (file->flags < 0) {
@@ -43,17 +46,25 @@ struct statx_dio {
 _Static_assert(offsetof(struct statx_dio, offset_align) == 156, "layout of struct statx");
 _Static_assert(sizeof(struct statx_dio) == 256, "size of struct statx");
 
-size_t phx_file_align(struct phx_file *file)
+size_t phx_file_block(struct phx_file *file)
 {
 	struct statx_dio st = { 0 };
+	size_t block;
 
-	if (file->align)
-		return file->align;
-	file->align = PHX_FILE_ALIGN;
-	if (!syscall(SYS_statx, file->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) &&
-	    (st.mask & STATX_DIOALIGN) && st.offset_align > file->align &&
-	    !(st.offset_align & (st.offset_align - 1)) && st.offset_align <= 65536)
-		file->align = st.offset_align;
+	if (syscall(SYS_statx, file->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) ||
+	    !(st.mask & STATX_DIOALIGN))
+		return MIN_BLOCK;
+	block = st.offset_align;
+	return block && !(block & (block - 1)) && block <= MAX_BLOCK ? block : MIN_BLOCK;
+}
+
+size_t phx_file_align(struct phx_file *file)
+{
+	if (!file->align) {
+		file->align = phx_file_block(file);
+		if (file->align < PHX_FILE_ALIGN)
+			file->align = PHX_FILE_ALIGN;
+	}
 	return file->align;
 }
 

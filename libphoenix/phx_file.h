@@ -33,6 +33,8 @@ static inline struct phx_file phx_file(int fd, int device_id)
 /* The status flags; 0 where fcntl() fails, which the transfer itself will report. */
 int phx_file_flags(struct phx_file *file);
 size_t phx_file_align(struct phx_file *file);
+/* The least alignment that O_DIRECT may take: of the file system, else 512. */
+size_t phx_file_block(struct phx_file *file);
 
 /*
  * Open the file again without O_DIRECT (and with O_APPEND, O_SYNC, O_DSYNC as

@@ -88,6 +88,22 @@ static __attribute__((noinline)) void avoid_page_cache(struct phx_xfer *x)
 		x->path = PHXFS_PATH_BOUNCE;
 }
 
+/*
+ * PHX_PATH=direct refuses an unaligned O_DIRECT write before it begins: the
+ * kernel checks one extent after the other, and may have written the first
+ * ones when it finds fault with the last. A read may find out on the way.
+ */
+static __attribute__((noinline)) bool refuses(struct phx_xfer *x)
+{
+	struct phx_file file = phx_file(x->fd, x->device_id);
+	size_t block;
+
+	if (!x->write || !(phx_file_flags(&file) & O_DIRECT))
+		return false;
+	block = phx_file_block(&file);
+	return (((size_t)x->off | x->len) & (block - 1)) != 0;
+}
+
 static inline char *io_address(struct phx_region *region, uintptr_t addr)
 {
 	uintptr_t base;
@@ -148,6 +164,11 @@ start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf, of
 			phx_region_put(x->dev, x->region);
 		return phx_fail(-EOPNOTSUPP, op_name(write), "unset PHX_PATH, or load phxfs.ko",
 				"PHX_PATH=direct, and device %d: %s", device_id, x->dev->reason);
+	}
+	if (__builtin_expect(phx_config.path == PHX_PATH_DIRECT, 0) && refuses(x)) {
+		if (x->region)
+			phx_region_put(x->dev, x->region);
+		return phx_xfer_fail(-EOPNOTSUPP, write, fd, nbytes, f_offset);
 	}
 	x->start_ns = phx_stats_start();
 	return 0;
@@ -559,18 +580,23 @@ static __attribute__((noinline)) ssize_t run_slow(struct phx_xfer *x, size_t don
 	return result;
 }
 
+/* The system call moved @n bytes, or failed: go on from there. */
+static __attribute__((noinline)) ssize_t go_on(struct phx_xfer *x, ssize_t n)
+{
+	if (n >= 0 || errno == EINTR || errno == EAGAIN)
+		phx_stats_add(&phx_stats_mine(x->device_id)->retries, 1);
+	return run_slow(x, n > 0 ? (size_t)n : 0);
+}
+
 ssize_t phx_xfer_run(struct phx_xfer *x)
 {
-	ssize_t n = 0;
+	ssize_t n;
 
-	if (x->path == PHXFS_PATH_DIRECT && x->len <= PHXFS_IO_CHUNK) {
-		n = x->write ? pwrite(x->fd, x->io, x->len, x->off) :
-			       pread(x->fd, x->io, x->len, x->off);
-		x->uncounted = n > 0 ? (size_t)n : 0;
-		if (n == (ssize_t)x->len)
-			return n;
-	}
-	return run_slow(x, n > 0 ? (size_t)n : 0);
+	if (x->path != PHXFS_PATH_DIRECT || x->len > PHXFS_IO_CHUNK)
+		return run_slow(x, 0);
+	n = x->write ? pwrite(x->fd, x->io, x->len, x->off) : pread(x->fd, x->io, x->len, x->off);
+	x->uncounted = n > 0 ? (size_t)n : 0;
+	return n == (ssize_t)x->len ? n : go_on(x, n);
 }
 
 static inline ssize_t transfer(bool write, int fd, int device_id, void *buf, off_t buf_offset,

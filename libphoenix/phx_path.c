@@ -133,14 +133,15 @@ int phxfs_path_query(int fd, int device_id, const void *buf, size_t nbytes, off_
 	struct phxfs_path_info out = { 0 };
 	struct phx_file file;
 	struct phx_xfer x;
-	int err;
+	int err, flags;
 
 	if (!info || info->size < sizeof(*info))
 		return phx_fail(-EINVAL, "path_query", "set size to sizeof(struct phxfs_path_info)",
 				"%s", info ? "size too small" : "NULL");
 	phx_init();
-	if (fcntl(fd, F_GETFL) < 0)
-		return phx_fail(-EBADF, "path_query", NULL, "descriptor %d", fd);
+	flags = fcntl(fd, F_GETFL);
+	if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY)
+		return phx_fail(-EBADF, "path_query", "open the file for reading", "descriptor %d", fd);
 	err = phx_xfer_start(&x, false, fd, device_id, buf, 0, nbytes, f_offset);
 	if (err)
 		return err;

@@ -59,12 +59,13 @@ static size_t configured_size(void)
 }
 
 /*
- * Chunks of the device's own memory for STAGING, pinned host memory for BOUNCE
- * to an accelerator, plain host memory for all else.
+ * Chunks of the device's own memory for STAGING, host memory that the device's
+ * runtime has pinned for BOUNCE and for HOST devices, plain host memory for host
+ * buffers and for the edges of FULL transfers.
  */
 static int pool_index(struct phx_device *dev, int path)
 {
-	if (!dev || dev->mode == PHXFS_MODE_HOST || path == PHXFS_PATH_DIRECT)
+	if (!dev || (path == PHXFS_PATH_DIRECT && dev->mode != PHXFS_MODE_HOST))
 		return HOST_POOL;
 	if (path == PHXFS_PATH_STAGING && dev->mode == PHXFS_MODE_STAGING)
 		return DEVICE_POOLS + dev->id;
@@ -355,7 +356,7 @@ void phx_staging_fork_child(void)
 
 		if (!pool)
 			continue;
-		if (i != HOST_POOL) {
+		if (pool->dev && pool->dev->mode != PHXFS_MODE_HOST) {
 			atomic_store(&pools[i], NULL);
 			continue;
 		}

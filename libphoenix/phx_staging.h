@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Chunks: the memory between file and device memory when storage cannot reach
- * the buffer itself. A STAGING device has a pool in its own memory, an
- * accelerator on the bounce path one in pinned host memory, each of
- * PHX_STAGING_SIZE_MB; host buffers, HOST devices and the edges of direct
- * transfers share one in host memory.
+ * the buffer itself. A STAGING device has a pool in its own memory; every other
+ * device has one in host memory, pinned where there is an accelerator. Each is
+ * of PHX_STAGING_SIZE_MB. Host buffers and the edges of FULL transfers share
+ * one more.
  *
  * Whoever waits for a chunk must hold none, or be able to give its own back
  * without it: then every wait ends, with the smallest pool too.
