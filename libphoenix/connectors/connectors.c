@@ -57,6 +57,10 @@ const struct devconn_ops bare_connector = {
 	.memcpy_htod_async = devconn_no_copy_async,
 	.memcpy_dtoh_async = devconn_no_copy_async,
 	.queue_sync = devconn_no_queue_sync,
+	.event_record = devconn_no_event_record,
+	.event_done = devconn_no_event,
+	.event_wait = devconn_no_event,
+	.event_free = devconn_no_event_free,
 	.launch_host_func = devconn_no_launch_host_func,
 	.stream_wait = devconn_no_stream_word,
 	.stream_signal = devconn_no_stream_word,
@@ -97,6 +101,20 @@ int devconn_no_copy_async(int device, int slot, void *dst, const void *src, size
 int devconn_no_queue_sync(int device, int slot)
 {
 	return -EOPNOTSUPP;
+}
+
+int devconn_no_event_record(int device, int slot, void **event)
+{
+	return -EOPNOTSUPP;
+}
+
+int devconn_no_event(int device, void *event)
+{
+	return -EOPNOTSUPP;
+}
+
+void devconn_no_event_free(int device, void *event)
+{
 }
 
 int devconn_no_launch_host_func(void *stream, void (*fn)(void *arg), void *arg)

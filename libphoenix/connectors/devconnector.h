@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #define DEVCONN_ABI 1
-#define DEVCONN_SLOTS 4 /* queues of a device; the same slot keeps its order */
+#define DEVCONN_SLOTS 32 /* queues of a device; the same slot keeps its order */
 
 struct devconn_device {
 	char bdf[16];          /* "0000:3b:00.0", lower case; "" when it has none */
@@ -67,6 +67,16 @@ struct devconn_ops {
 	int (*memcpy_htod_async)(int device, int slot, void *dst, const void *src, size_t n);
 	int (*memcpy_dtoh_async)(int device, int slot, void *dst, const void *src, size_t n);
 	int (*queue_sync)(int device, int slot);
+	/*
+	 * A mark behind what has been queued on @slot. *event is NULL or an
+	 * event of this device to use again, and is made or kept. event_done():
+	 * 0, -EBUSY (not yet), or the error of what was queued; event_wait()
+	 * waits for it.
+	 */
+	int (*event_record)(int device, int slot, void **event);
+	int (*event_done)(int device, void *event);
+	int (*event_wait)(int device, void *event);
+	void (*event_free)(int device, void *event);
 
 	/* Run @fn(@arg) on the user's stream, after all before it, before all after. */
 	int (*launch_host_func)(void *stream, void (*fn)(void *arg), void *arg);
@@ -89,6 +99,9 @@ int devconn_no_free(int device, void *addr, size_t len);
 int devconn_no_copy(int device, void *dst, const void *src, size_t n);
 int devconn_no_copy_async(int device, int slot, void *dst, const void *src, size_t n);
 int devconn_no_queue_sync(int device, int slot);
+int devconn_no_event_record(int device, int slot, void **event);
+int devconn_no_event(int device, void *event);
+void devconn_no_event_free(int device, void *event);
 int devconn_no_launch_host_func(void *stream, void (*fn)(void *arg), void *arg);
 int devconn_no_stream_word(void *stream, uint64_t *word, uint64_t value);
 void devconn_no_range_push(const char *name);

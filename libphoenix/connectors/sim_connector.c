@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "devconnector.h"
@@ -42,19 +43,35 @@ static struct {
 	int (*memcpy_dtoh_async)(struct queue *q, void *dst, const void *src, size_t n);
 	int (*memcpy_dtod_async)(struct queue *q, void *dst, const void *src, size_t n);
 	int (*queue_call)(struct queue *q, void (*fn)(void *arg), void *arg);
+	int (*queue_signal)(struct queue *q, uint32_t *word, uint32_t value);
 } sim;
 
-#define SYMBOL(name) { "phxsim_" #name, (void **)&sim.name }
+#define SYMBOL(name) \
+	{ \
+		"phxsim_" #name, (void **)&sim.name \
+	}
 
 static const struct {
 	const char *name;
 	void **slot;
 } symbols[] = {
-	SYMBOL(init), SYMBOL(device_count), SYMBOL(device_bdf), SYMBOL(device_memory),
-	SYMBOL(mem_alloc), SYMBOL(mem_free), SYMBOL(pointer_query), SYMBOL(memcpy_htod),
-	SYMBOL(memcpy_dtoh), SYMBOL(memcpy_dtod), SYMBOL(queue_create), SYMBOL(queue_sync),
-	SYMBOL(memcpy_htod_async), SYMBOL(memcpy_dtoh_async), SYMBOL(memcpy_dtod_async),
+	SYMBOL(init),
+	SYMBOL(device_count),
+	SYMBOL(device_bdf),
+	SYMBOL(device_memory),
+	SYMBOL(mem_alloc),
+	SYMBOL(mem_free),
+	SYMBOL(pointer_query),
+	SYMBOL(memcpy_htod),
+	SYMBOL(memcpy_dtoh),
+	SYMBOL(memcpy_dtod),
+	SYMBOL(queue_create),
+	SYMBOL(queue_sync),
+	SYMBOL(memcpy_htod_async),
+	SYMBOL(memcpy_dtoh_async),
+	SYMBOL(memcpy_dtod_async),
 	SYMBOL(queue_call),
+	SYMBOL(queue_signal),
 };
 
 /* queues_lock: the making of queues; a queue that is there stays. */
@@ -81,8 +98,7 @@ static int init(char *text, size_t size)
 	err = sim.init();
 	if (err) {
 		snprintf(text, size,
-			 err == -ENODEV ? "libphxsim.so found, but no device" :
-					  "libphxsim.so refuses: %s",
+			 err == -ENODEV ? "libphxsim.so found, but no device" : "libphxsim.so refuses: %s",
 			 strerrorname_np(-err));
 		dlclose(library);
 		return err;
@@ -199,6 +215,55 @@ static int queue_sync(int device, int slot)
 	return err ? err : sim.queue_sync(q);
 }
 
+/*
+ * An event is a word that its queue counts up, and the count to wait for. The
+ * runtime reports a failed copy at the next sync of its queue only, so the
+ * waiter syncs.
+ */
+struct event {
+	int slot;
+	uint32_t word, target;
+};
+
+static int event_record(int device, int slot, void **event)
+{
+	struct event *e = *event;
+	struct queue *q;
+	int err = queue_of(device, slot, &q);
+
+	if (err)
+		return err;
+	if (!e)
+		e = calloc(1, sizeof(*e));
+	if (!e)
+		return -ENOMEM;
+	*event = e;
+	e->slot = slot;
+	e->target++;
+	return sim.queue_signal(q, &e->word, e->target);
+}
+
+static int event_wait(int device, void *event)
+{
+	struct event *e = event;
+
+	return queue_sync(device, e->slot);
+}
+
+static int event_done(int device, void *event)
+{
+	struct event *e = event;
+
+	if (__atomic_load_n(&e->word, __ATOMIC_ACQUIRE) != e->target)
+		return -EBUSY;
+	return event_wait(device, event);
+}
+
+static void event_free(int device, void *event)
+{
+	free(event);
+}
+
 static int launch_host_func(void *stream, void (*fn)(void *arg), void *arg)
 {
 	return sim.queue_call(stream, fn, arg);
@@ -224,6 +289,10 @@ const struct devconn_ops sim_connector = {
 	.memcpy_htod_async = copy_htod_async,
 	.memcpy_dtoh_async = copy_dtoh_async,
 	.queue_sync = queue_sync,
+	.event_record = event_record,
+	.event_done = event_done,
+	.event_wait = event_wait,
+	.event_free = event_free,
 	.launch_host_func = launch_host_func,
 	.stream_wait = devconn_no_stream_word,
 	.stream_signal = devconn_no_stream_word,
