@@ -5,7 +5,8 @@
 
 include(CMakePackageConfigHelpers)
 
-file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/*.h)
+file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/*.h
+	${PROJECT_SOURCE_DIR}/include/*.hpp)
 install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/uapi/*.h)
 install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/uapi)
