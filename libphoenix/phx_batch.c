@@ -126,13 +126,13 @@ static int submit(bool write, phxfs_io_req_t *reqs, int n, bool wait, struct phx
 		err = phx_pool_submit_batch(&batch->job, wait);
 	else
 		batch_done(&batch->job);
-	if (err) {
-		phx_fail(err, names[write],
-			 err == -EBUSY ? "wait for one of them first" : "allow more threads",
-			 err == -EBUSY ? "%d batches are queued" : "no worker thread (%d queued)",
+	if (err == -EBUSY) {
+		phx_fail(err, names[write], "wait for one of them first", "%d batches are queued",
 			 PHXFS_BATCH_FIFO);
 		goto err_end;
 	}
+	if (err) /* no worker can be had: this thread does it, now */
+		phx_pool_run_here(&batch->job);
 	*out = batch;
 	return 0;
 

@@ -4,7 +4,7 @@
  * a program that links it and never calls it pays nothing.
  *
  * fork(): the preparing handler takes every lock in the library's lock order
- * (devices, chunk pools, worker pool, log), so that no structure is half
+ * (queues, devices, chunk pools, worker pool, log), so that no structure is half
  * changed in the child. The child keeps the structures, forgets the threads
  * and transfers that it does not have, and makes new conditions, since those
  * of the parent may have waiters that do not exist here.
@@ -16,6 +16,7 @@
 #include "phx_device.h"
 #include "phx_error.h"
 #include "phx_init.h"
+#include "phx_queue.h"
 #include "phx_staging.h"
 #include "phx_stats.h"
 #include "io_engine/io_engine.h"
@@ -31,6 +32,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void fork_prepare(void)
 {
+	phx_queues_fork_prepare();
 	phx_device_fork_prepare();
 	phx_staging_fork_prepare();
 	phx_pool_fork_prepare();
@@ -43,6 +45,7 @@ static void fork_parent(void)
 	phx_pool_fork_parent();
 	phx_staging_fork_parent();
 	phx_device_fork_parent();
+	phx_queues_fork_parent();
 }
 
 static void fork_child(void)
@@ -53,6 +56,7 @@ static void fork_child(void)
 	phx_pool_fork_child();
 	phx_staging_fork_child();
 	phx_device_fork_child();
+	phx_queues_fork_child();
 }
 
 static void init(void)

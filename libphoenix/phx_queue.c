@@ -17,9 +17,14 @@
  *
  * Lock: queue->lock protects everything. It is held while the ring is filled
  * and reaped, never while waiting. A waiter sleeps in the ring's wait() or,
- * with the sync engine, on the condition; whoever finishes a request otherwise
- * than through the ring, or leaves finished ones behind, wakes the waiters.
- * Order: queue->lock before the pool's lock and a device's.
+ * with the sync engine, on the condition. A completion that another thread
+ * reaps does not end a wait() that begins only now: so whoever has finished or
+ * reaped something looks whether that is enough for a sleeping waiter, and
+ * wakes them. Order: queue->lock before the pool's lock and a device's.
+ *
+ * A request in the ring holds its buffer until it is reaped. Who drains a
+ * buffer therefore reaps all queues itself, since the thread that waits in a
+ * deregistration may be the one that would have come to take the completions.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,11 +37,13 @@
 #include "phx_error.h"
 #include "phx_init.h"
 #include "phx_job.h"
+#include "phx_queue.h"
 #include "phx_xfer.h"
 #include "io_engine/io_engine.h"
 #include "io_engine/io_pool.h"
 
 #define MAX_DEPTH 32768
+#define LONGEST_WAIT 4000000000 /* seconds; more is no limit, and does not wrap */
 
 enum slot_state { SLOT_FREE, SLOT_RING, SLOT_LANE, SLOT_JOB, SLOT_FINISHED };
 
@@ -57,6 +64,12 @@ struct slot_list {
 	struct slot *first, **tail;
 };
 
+/* A thread asleep in phxfs_queue_wait(). */
+struct waiter {
+	unsigned int min;
+	struct waiter *next;
+};
+
 struct phxfs_queue {
 	pthread_mutex_t lock;
 	pthread_cond_t finished_some;
@@ -68,13 +81,20 @@ struct phxfs_queue {
 	unsigned int used;      /* slots not FREE */
 	unsigned int jobs;      /* slots JOB or LANE */
 	unsigned int finished;  /* slots FINISHED */
-	unsigned int waiters;
+	struct waiter *waiters;
 	uint64_t submitted;
 	struct slot_list free_slots, done, lane;
 	bool lane_busy;
+	bool lane_looping;      /* a thread is in next_in_lane() */
+	bool stuck;             /* the kernel did not take all that is in the ring */
 	int eventfd;            /* -1: not asked for */
+	phxfs_queue_t *prev, *next; /* among all queues with a ring: queues_lock */
 	struct slot slots[];
 };
+
+/* Protects the list; before every other lock of the library. */
+static pthread_mutex_t queues_lock = PTHREAD_MUTEX_INITIALIZER;
+static phxfs_queue_t *queues;
 
 /* ------------------------------------------------------------------ slots */
 
@@ -114,20 +134,40 @@ static void empty(struct slot_list *list)
 	list->tail = &list->first;
 }
 
-/* Wake those who wait, whichever way they do. */
-static void announce(phxfs_queue_t *q, bool ring_did)
+/* What a wait for @min needs; never more than will ever be there. */
+static unsigned int wanted(const phxfs_queue_t *q, unsigned int min)
+{
+	return min < q->used ? min : q->used;
+}
+
+static void signal_eventfd(phxfs_queue_t *q)
 {
 	static const uint64_t one = 1;
 
-	if (q->waiters) {
-		if (q->ring)
-			q->ops->wake(q->engine);
-		else
-			pthread_cond_broadcast(&q->finished_some);
-	}
-	/* The ring has signalled its own completions. */
-	if (q->eventfd >= 0 && !ring_did && write(q->eventfd, &one, sizeof(one)) < 0)
+	if (q->eventfd >= 0 && write(q->eventfd, &one, sizeof(one)) < 0)
 		return; /* full: it is readable, which is all that is asked */
+}
+
+/* Wake the sleepers where one of them has what it waits for. */
+static void wake_ready(phxfs_queue_t *q)
+{
+	struct waiter *w = q->waiters;
+
+	while (w && q->finished < wanted(q, w->min))
+		w = w->next;
+	if (!w)
+		return;
+	if (q->ring)
+		q->ops->wake(q->engine);
+	else
+		pthread_cond_broadcast(&q->finished_some);
+}
+
+/* Something has finished otherwise than through the ring. */
+static void announce(phxfs_queue_t *q)
+{
+	wake_ready(q);
+	signal_eventfd(q);
 }
 
 /* The transfer is over (or never began, when it is not @held). */
@@ -145,34 +185,47 @@ static void finish(phxfs_queue_t *q, struct slot *slot, ssize_t result, bool hel
 
 static void job_done(struct phx_job *job);
 
-/* Give the slot's transfer, from byte @at on, to the worker pool. */
-static void start_job(phxfs_queue_t *q, struct slot *slot, size_t at)
+/*
+ * Give the slot's transfer, from byte @at on, to the worker pool. True: there
+ * is no worker or no memory for that, so this thread has done it; the lock was
+ * dropped meanwhile.
+ */
+static bool start_job(phxfs_queue_t *q, struct slot *slot, size_t at)
 {
+	size_t moved = 0;
+	int err;
+
 	slot->state = SLOT_JOB;
-	if (phx_job_init_rest(&slot->job, &slot->x, &slot->result, at, job_done)) {
-		q->jobs--;
-		finish(q, slot, at ? (ssize_t)at : -ENOMEM, true);
-		announce(q, false);
-		return;
-	}
 	slot->result = 0;
-	if (phx_pool_submit(&slot->job)) {
-		/* No worker can be had: this thread does it, now. */
-		pthread_mutex_unlock(&q->lock);
-		phx_pool_help(&slot->job);
-		pthread_mutex_lock(&q->lock);
+	if (!phx_job_init_rest(&slot->job, &slot->x, &slot->result, at, job_done)) {
+		if (!phx_pool_submit(&slot->job))
+			return false;
+		phx_job_free(&slot->job);
 	}
+	pthread_mutex_unlock(&q->lock);
+	err = phx_xfer_part(&slot->x, at, slot->x.len - at, &moved);
+	pthread_mutex_lock(&q->lock);
+	q->jobs--;
+	finish(q, slot, phx_xfer_result(at + moved, err), true);
+	announce(q);
+	return true;
 }
 
 static void next_in_lane(phxfs_queue_t *q)
 {
-	struct slot *slot = pop(&q->lane);
+	struct slot *slot;
 
-	q->lane_busy = slot != NULL;
-	if (slot) {
+	if (q->lane_looping)
+		return; /* that thread goes on with the lane */
+	q->lane_looping = true;
+	do {
+		slot = pop(&q->lane);
+		q->lane_busy = slot != NULL;
+		if (!slot)
+			break;
 		slot->in_lane = true;
-		start_job(q, slot, 0);
-	}
+	} while (start_job(q, slot, 0));
+	q->lane_looping = false;
 }
 
 static void job_done(struct phx_job *job)
@@ -188,7 +241,7 @@ static void job_done(struct phx_job *job)
 	finish(q, slot, slot->result, true);
 	if (in_lane)
 		next_in_lane(q);
-	announce(q, false);
+	announce(q);
 	pthread_mutex_unlock(&q->lock);
 }
 
@@ -213,6 +266,13 @@ static void ring_finished(phxfs_queue_t *q, struct slot *slot)
 	finish(q, slot, phx_xfer_result(io->moved, io->err), true);
 }
 
+static void flush(phxfs_queue_t *q)
+{
+	q->stuck = q->ops->flush(q->engine) < 0;
+	if (q->stuck) /* its owner may have nothing else to wake up for */
+		signal_eventfd(q);
+}
+
 static void reap(phxfs_queue_t *q)
 {
 	struct phx_io *io = q->ops->reap(q->engine), *next;
@@ -221,7 +281,7 @@ static void reap(phxfs_queue_t *q)
 		next = io->next;
 		ring_finished(q, (struct slot *)io);
 	}
-	q->ops->flush(q->engine); /* what came back short goes on */
+	flush(q); /* what came back short goes on */
 }
 
 static bool start_in_ring(phxfs_queue_t *q, struct slot *slot)
@@ -271,8 +331,10 @@ static void submit_one(phxfs_queue_t *q, int op, const phxfs_io_req_t *r, void *
 	slot->in_lane = false;
 	err = phx_xfer_start_req(&slot->x, op == PHXFS_OP_WRITE, r, NULL);
 	if (err) {
+		slot->x = (struct phx_xfer){ .fd = r->fd, .write = op == PHXFS_OP_WRITE,
+					     .len = r->nbytes, .off = r->f_offset };
 		finish(q, slot, err, false);
-		announce(q, false);
+		announce(q);
 		return;
 	}
 	if (appends(slot, cache)) {
@@ -317,7 +379,7 @@ int phxfs_queue_submit(phxfs_queue_t *q, int op, const phxfs_io_req_t *reqs,
 	for (taken = 0; taken < n && q->used < q->depth; taken++)
 		submit_one(q, op, &reqs[taken], user_data ? user_data[taken] : NULL, &cache);
 	if (taken)
-		q->ops->flush(q->engine);
+		flush(q);
 	pthread_mutex_unlock(&q->lock);
 	if (!taken)
 		return phx_fail(-EAGAIN, "queue_submit", "take completions first",
@@ -347,41 +409,52 @@ static bool time_left(uint64_t deadline, struct timespec *left)
 	return true;
 }
 
-/* Sleep until something may have finished; the lock is dropped meanwhile. */
-static void sleep_once(phxfs_queue_t *q, const struct timespec *left)
+static void sleep_on_condition(phxfs_queue_t *q, const struct timespec *left)
 {
-	q->waiters++;
+	struct timespec until;
+	uint64_t end;
+
+	if (!left) {
+		pthread_cond_wait(&q->finished_some, &q->lock);
+		return;
+	}
+	end = now_ns() + (uint64_t)left->tv_sec * 1000000000 + (uint64_t)left->tv_nsec;
+	until.tv_sec = (time_t)(end / 1000000000);
+	until.tv_nsec = (long)(end % 1000000000);
+	pthread_cond_timedwait(&q->finished_some, &q->lock, &until);
+}
+
+/* Sleep until something may have finished; the lock is dropped meanwhile. */
+static void sleep_once(phxfs_queue_t *q, unsigned int min, const struct timespec *left)
+{
+	static const struct timespec soon = { .tv_nsec = 1000000 };
+	struct waiter self = { .min = min, .next = q->waiters }, **at;
+
+	q->waiters = &self;
+	if (q->stuck && (!left || left->tv_sec || left->tv_nsec > soon.tv_nsec))
+		left = &soon; /* then what the kernel did not take is offered again */
 	if (q->ring) {
 		pthread_mutex_unlock(&q->lock);
 		q->ops->wait(q->engine, left);
 		pthread_mutex_lock(&q->lock);
-	} else if (left) {
-		struct timespec until;
-		uint64_t end = now_ns() + (uint64_t)left->tv_sec * 1000000000 +
-			       (uint64_t)left->tv_nsec;
-
-		until.tv_sec = (time_t)(end / 1000000000);
-		until.tv_nsec = (long)(end % 1000000000);
-		pthread_cond_timedwait(&q->finished_some, &q->lock, &until);
 	} else {
-		pthread_cond_wait(&q->finished_some, &q->lock);
+		sleep_on_condition(q, left);
 	}
-	q->waiters--;
+	for (at = &q->waiters; *at != &self; at = &(*at)->next)
+		;
+	*at = self.next;
 }
 
+/* @deadline: 0: none. */
 static void wait_until(phxfs_queue_t *q, unsigned int min, uint64_t deadline)
 {
-	reap(q);
-	for (;;) {
-		unsigned int wanted = min < q->used ? min : q->used;
-		struct timespec left;
+	struct timespec left;
 
-		if (q->finished >= wanted)
-			return;
+	for (reap(q); q->finished < wanted(q, min); reap(q)) {
 		if (deadline && !time_left(deadline, &left))
 			return;
-		sleep_once(q, deadline ? &left : NULL);
-		reap(q);
+		wake_ready(q);
+		sleep_once(q, min, deadline ? &left : NULL);
 	}
 }
 
@@ -418,15 +491,13 @@ int phxfs_queue_wait(phxfs_queue_t *q, struct phxfs_completion *out, int min, in
 	     (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)))
 		return phx_fail(-EINVAL, "queue_wait", NULL, "min %d, max %d, out %p", min, max,
 				(void *)out);
-	if (timeout)
+	if (timeout && timeout->tv_sec < LONGEST_WAIT)
 		deadline = now_ns() + (uint64_t)timeout->tv_sec * 1000000000 +
 			   (uint64_t)timeout->tv_nsec;
 	pthread_mutex_lock(&q->lock);
 	wait_until(q, (unsigned int)min, deadline);
 	n = take(q, out, max);
-	/* Others may sleep although there is something left for them. */
-	if (q->waiters && (q->finished || !q->used))
-		announce(q, true);
+	wake_ready(q); /* with what is left, or because nothing is */
 	pthread_mutex_unlock(&q->lock);
 	return n;
 }
@@ -459,7 +530,7 @@ static bool cancel_slot(phxfs_queue_t *q, struct slot *slot)
 
 	if (slot->state == SLOT_LANE)
 		take_out(&q->lane, slot);
-	else if (slot->state != SLOT_JOB || slot->job.slices[0].at ||
+	else if (slot->state != SLOT_JOB || !slot->job.slices || slot->job.slices[0].at ||
 		 !phx_pool_take_back(&slot->job))
 		return false;
 	if (slot->state == SLOT_JOB)
@@ -468,7 +539,7 @@ static bool cancel_slot(phxfs_queue_t *q, struct slot *slot)
 	finish(q, slot, -ECANCELED, true);
 	if (in_lane)
 		next_in_lane(q);
-	announce(q, false);
+	announce(q);
 	return true;
 }
 
@@ -489,6 +560,7 @@ int phxfs_queue_cancel(phxfs_queue_t *q, void *user_data)
 	else if (!cancel_slot(q, slot))
 		err = phx_fail(-EALREADY, "queue_cancel", "wait for its completion",
 			       "the request with user_data %p is running", user_data);
+	wake_ready(q);
 	pthread_mutex_unlock(&q->lock);
 	return err;
 }
@@ -502,15 +574,19 @@ int phxfs_queue_eventfd(phxfs_queue_t *q)
 		return err;
 	pthread_mutex_lock(&q->lock);
 	if (q->eventfd < 0) {
-		/* Readable from the start where something has finished already. */
-		fd = eventfd(q->finished, EFD_CLOEXEC | EFD_NONBLOCK);
+		fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		err = fd < 0 ? -errno : 0;
 		if (!err && q->ring)
 			err = q->ops->notify(q->engine, fd);
 		if (err && fd >= 0)
 			close(fd);
-		if (!err)
+		if (!err) {
 			q->eventfd = fd;
+			/* Readable from the start where something has finished already. */
+			reap(q);
+			if (q->finished)
+				announce(q);
+		}
 	}
 	if (err)
 		phx_fail(err, "queue_eventfd", NULL, "an eventfd for the queue");
@@ -518,6 +594,59 @@ int phxfs_queue_eventfd(phxfs_queue_t *q)
 		err = q->eventfd;
 	pthread_mutex_unlock(&q->lock);
 	return err;
+}
+
+/* ------------------------------------------------------------- all queues */
+
+static void enlist(phxfs_queue_t *q)
+{
+	pthread_mutex_lock(&queues_lock);
+	q->next = queues;
+	if (queues)
+		queues->prev = q;
+	queues = q;
+	pthread_mutex_unlock(&queues_lock);
+}
+
+static void delist(phxfs_queue_t *q)
+{
+	pthread_mutex_lock(&queues_lock);
+	*(q->prev ? &q->prev->next : &queues) = q->next;
+	if (q->next)
+		q->next->prev = q->prev;
+	pthread_mutex_unlock(&queues_lock);
+}
+
+bool phx_queues_reap(void)
+{
+	bool any;
+
+	pthread_mutex_lock(&queues_lock);
+	any = queues != NULL;
+	for (phxfs_queue_t *q = queues; q; q = q->next) {
+		pthread_mutex_lock(&q->lock);
+		reap(q);
+		wake_ready(q);
+		pthread_mutex_unlock(&q->lock);
+	}
+	pthread_mutex_unlock(&queues_lock);
+	return any;
+}
+
+void phx_queues_fork_prepare(void)
+{
+	pthread_mutex_lock(&queues_lock);
+}
+
+void phx_queues_fork_parent(void)
+{
+	pthread_mutex_unlock(&queues_lock);
+}
+
+void phx_queues_fork_child(void)
+{
+	queues = NULL; /* the parent's: -ECHILD */
+	pthread_mutex_unlock(&queues_lock);
 }
 
 /* ------------------------------------------------------ creation, the end */
@@ -564,6 +693,8 @@ int phxfs_queue_create(unsigned int depth, phxfs_queue_t **out)
 		free(q);
 		return phx_fail(err, "queue_create", NULL, "depth %u", depth);
 	}
+	if (q->ring)
+		enlist(q);
 	*out = q;
 	return 0;
 }
@@ -587,6 +718,8 @@ int phxfs_queue_destroy(phxfs_queue_t *q)
 	if (!q)
 		return 0;
 	mine = q->generation == phx_fork_generation();
+	if (mine && q->ring)
+		delist(q);
 	if (mine)
 		drain(q);
 	q->ops->destroy(q->engine);

@@ -11,8 +11,10 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "phx_device.h"
+#include "phx_queue.h"
 #include "phx_region.h"
 
 #define SLAB 64 /* regions allocated at once */
@@ -49,12 +51,37 @@ void phx_region_put(struct phx_device *dev, struct phx_region *region)
 	pthread_mutex_unlock(&dev->lock);
 }
 
+/* A transfer in a queue's ring does not announce its end: @polled, come back soon. */
+static void wait_changed(struct phx_device *dev, bool polled)
+{
+	struct timespec until;
+
+	if (!polled) {
+		pthread_cond_wait(&dev->changed, &dev->lock);
+		return;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
+	pthread_cond_clockwait(&dev->changed, &dev->lock, CLOCK_MONOTONIC, &until);
+}
+
 void phx_region_drain(struct phx_device *dev, struct phx_region *region)
 {
 	region->state = PHX_REGION_DRAINING;
 	atomic_fetch_and_explicit(&region->refs, ~PHX_REGION_LIVE_BIT, memory_order_acq_rel);
-	while (atomic_load_explicit(&region->refs, memory_order_acquire))
-		pthread_cond_wait(&dev->changed, &dev->lock);
+	while (atomic_load_explicit(&region->refs, memory_order_acquire)) {
+		bool polled;
+
+		pthread_mutex_unlock(&dev->lock);
+		polled = phx_queues_reap();
+		pthread_mutex_lock(&dev->lock);
+		if (atomic_load_explicit(&region->refs, memory_order_acquire))
+			wait_changed(dev, polled);
+	}
 }
 
 struct phx_region *phx_region_alloc(struct phx_device *dev)

@@ -337,11 +337,23 @@ int phx_pool_submit(struct phx_job *job)
 
 	pthread_mutex_lock(&pool.lock);
 	err = start_workers();
-	job->queued = true;
-	append(&pool.others, job);
-	wake_workers(job);
+	if (!err) {
+		job->queued = true;
+		append(&pool.others, job);
+		wake_workers(job);
+	}
 	pthread_mutex_unlock(&pool.lock);
 	return err;
+}
+
+void phx_pool_run_here(struct phx_job *job)
+{
+	struct phx_slice *slices = job->slices;
+	size_t count = job->slice_count;
+
+	/* The job may be gone once the last one has finished. */
+	for (size_t i = 0; i < count; i++)
+		phx_worker_run_slice(&slices[i]);
 }
 
 void phx_pool_help(struct phx_job *job)

@@ -15,12 +15,14 @@
  * -EAGAIN: there is no worker and none can be started.
  */
 int phx_pool_submit_batch(struct phx_job *job, bool wait);
-/*
- * Queue a job beside the batches. -EAGAIN as above, but the job is queued all
- * the same: phx_pool_help() runs it.
- */
+/* Queue a job beside the batches. -EAGAIN as above. */
 int phx_pool_submit(struct phx_job *job);
-/* Claim and run slices of @job in this thread until none is left to claim. */
+/* Run a job that could not be queued, by this thread alone. */
+void phx_pool_run_here(struct phx_job *job);
+/*
+ * Claim and run slices of @job in this thread until none is left to claim. The
+ * job must outlive the call.
+ */
 void phx_pool_help(struct phx_job *job);
 /* Take a queued job back, of which no slice has been claimed; false: too late. */
 bool phx_pool_take_back(struct phx_job *job);

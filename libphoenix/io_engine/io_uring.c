@@ -126,8 +126,9 @@ static int flush(struct phx_engine *engine)
 	int n;
 
 	do {
+		/* The kernel stops behind an operation that it refuses at once. */
 		n = io_uring_submit(&engine->ring);
-	} while (n == -EINTR);
+	} while (n == -EINTR || (n > 0 && io_uring_sq_ready(&engine->ring)));
 	/* -EBUSY, -EAGAIN: what was not taken stays in the ring for the next flush. */
 	return n < 0 ? n : 0;
 }
