@@ -19,7 +19,8 @@
  * and the same errno, for any size, offset and alignment, on every path. A
  * read that meets the end of the file returns the bytes before it. A transfer
  * that fails after some bytes returns the count of the bytes before the
- * failure. Bytes outside the request are never touched. (One liberty is the
+ * failure (of a write through chunks, or in a batch, some bytes behind them
+ * may have been written too). Bytes outside the request are never touched. (One liberty is the
  * kernel's: where an aligned read on an O_DIRECT descriptor passes the end of
  * the file, it may clear the rest of the request's bytes, behind the count.)
  *
@@ -33,15 +34,17 @@
  * description says otherwise.
  *
  * fork. A child starts with working locks, its own (empty) worker pool and
- * the registrations of HOST devices; registrations that live in the kernel
- * give -EFAULT in the child, and queues and batches of the parent -ECHILD.
+ * the registrations of HOST devices; those of other devices are the parent's
+ * alone and give -EFAULT in the child, queues and batches of the parent give
+ * -ECHILD.
  *
  * Environment (effective values: phxfs_config_each(), `phx check`):
  *
  *   PHX_PATH=auto|direct|staging|bounce  force a path; direct never falls back
  *   PHX_STAGING_SIZE_MB=256              chunk pool of each device, MiB
  *   PHX_IO_ENGINE=auto|io_uring|sync     (also PHXFS_IO_ENGINE)
- *   PHX_IO_WORKERS=0                     worker threads; 0: one per processor
+ *   PHX_IO_WORKERS=0                     worker threads; 0: one per processor,
+ *                                        at least 2 and at most 16
  *   PHX_CONNECTOR=auto|nvidia|metax|amd|huawei|sim|host
  *   PHX_HOST_DEVICES=1                   number of HOST devices
  *   PHX_STATS=on|off                     live counters for `phx stat`
@@ -99,7 +102,6 @@ enum phxfs_reason {
 	PHXFS_REASON_BUFFERED_FD = 4, /* no O_DIRECT: the page cache is copied by the engine */
 	PHXFS_REASON_STAGING_MODE = 5,/* the module maps only the staging pool */
 	PHXFS_REASON_NO_MODULE = 6,   /* phxfs.ko is not loaded, or does not serve this device */
-	PHXFS_REASON_APPEND = 7,      /* O_APPEND with O_DIRECT: appended through the page cache */
 };
 
 /* ------------------------------------------------------------ the library */
@@ -143,7 +145,8 @@ typedef void (*phxfs_log_fn)(void *arg, int level, const char *message);
  *
  * Without this call the log is discarded, unless PHX_LOG asks for it on
  * standard error. @fn may be called from any thread, also from several at
- * once, and must not call this library.
+ * once, and must not call this library. A message that was on its way may
+ * still reach the function that was replaced: keep its @arg.
  *
  * Return: 0, or -EINVAL for an unknown level.
  */
@@ -320,9 +323,9 @@ int phxfs_regmem(int device_id, const void *addr, size_t len, void **target_addr
  * @addr: as registered
  * @len: as registered
  *
- * The last reference waits for transfers on the buffer to finish and then
- * removes the mapping; when it returns, nothing moves into or out of the
- * buffer any more. New transfers fail with -EFAULT from the moment of the call.
+ * The last reference makes new transfers fail with -EFAULT, waits for those on
+ * the buffer to finish and then removes the mapping; when it returns, nothing
+ * moves into or out of the buffer any more.
  *
  * Return: 0; -ENODEV: no such device or not open; -EINVAL: no live
  * registration has exactly this range.
@@ -394,6 +397,12 @@ int phxfs_memcpy_from(int device_id, void *host_dst, const void *dev_src, size_t
  * device; -EINVAL: negative or wrapping size or offset; -EOPNOTSUPP:
  * PHX_PATH=direct and this request cannot go direct; or the errno that
  * pread(2) gives.
+ *
+ * Where an O_DIRECT descriptor cannot serve a request (an unaligned edge of a
+ * write, a file system that is O_DIRECT in name only), the file is opened once
+ * more, buffered, and closed again. By the rules of POSIX that close drops the
+ * fcntl(2) record locks that this process holds on the file; locks of open
+ * file descriptions (F_OFD_SETLK) and flock(2) stay.
  */
 PHXFS_MUST_CHECK
 ssize_t phxfs_read(int fd, int device_id, void *buf, off_t buf_offset, ssize_t nbyte,

@@ -38,6 +38,15 @@ static void end_transfers(struct phxfs_batch *batch)
 	phx_tally_flush(&tally);
 }
 
+/* Of a batch that never began: nothing is counted. */
+static void drop_transfers(struct phxfs_batch *batch)
+{
+	for (int i = 0; i < batch->count; i++) {
+		if (batch->xfers[i].fd >= 0)
+			phx_xfer_drop(&batch->xfers[i]);
+	}
+}
+
 static void batch_done(struct phx_job *job)
 {
 	struct phxfs_batch *batch = (struct phxfs_batch *)job;
@@ -120,7 +129,7 @@ static int submit(bool write, phxfs_io_req_t *reqs, int n, bool wait, struct phx
 	err = phx_job_init(&batch->job, batch->xfers, batch->results, batch->count, batch_done);
 	if (err) {
 		phx_fail(err, names[write], NULL, "slices of %d requests", n);
-		goto err_end;
+		goto err_drop;
 	}
 	if (batch->job.slice_count)
 		err = phx_pool_submit_batch(&batch->job, wait);
@@ -129,21 +138,25 @@ static int submit(bool write, phxfs_io_req_t *reqs, int n, bool wait, struct phx
 	if (err == -EBUSY) {
 		phx_fail(err, names[write], "wait for one of them first", "%d batches are queued",
 			 PHXFS_BATCH_FIFO);
-		goto err_end;
+		goto err_drop;
 	}
 	if (err) /* no worker can be had: this thread does it, now */
 		phx_pool_run_here(&batch->job);
 	*out = batch;
 	return 0;
 
-err_end:
-	end_transfers(batch);
+err_drop:
+	drop_transfers(batch);
 	free_batch(batch);
 	return err;
 }
 
-/* Copy the results back; the convention of phxfs_read_batch(). */
-static int deliver(struct phxfs_batch *batch)
+/*
+ * Copy the results back; the convention of phxfs_read_batch(). The first
+ * failure becomes the last error, unless this thread has recorded it since
+ * @mark, when it resolved the request.
+ */
+static int deliver(struct phxfs_batch *batch, unsigned int mark)
 {
 	int failed = 0;
 
@@ -153,7 +166,7 @@ static int deliver(struct phxfs_batch *batch)
 		r->result = batch->results[i];
 		if (r->result == (ssize_t)r->nbytes)
 			continue;
-		if (!failed++ && r->result < 0 && r->result != -EFAULT)
+		if (!failed++ && r->result < 0 && !phx_error_since(mark, (int)r->result))
 			phx_xfer_fail((int)r->result, batch->write, r->fd, r->nbytes, r->f_offset);
 	}
 	return failed;
@@ -167,6 +180,7 @@ static void wait_finished(struct phxfs_batch *batch)
 
 static int run_batch(bool write, phxfs_io_req_t *reqs, int n)
 {
+	unsigned int mark = phx_error_mark();
 	struct phxfs_batch *batch;
 	int err, failed;
 
@@ -176,7 +190,7 @@ static int run_batch(bool write, phxfs_io_req_t *reqs, int n)
 	if (err)
 		return err;
 	wait_finished(batch);
-	failed = deliver(batch);
+	failed = deliver(batch, mark);
 	free_batch(batch);
 	return failed;
 }
@@ -231,15 +245,9 @@ int phxfs_batch_wait(phxfs_batch_t *handle)
 		return phx_fail(-ECHILD, "batch_wait", "submit it in this process",
 				"a batch of the parent process");
 	wait_finished(handle);
-	failed = deliver(handle);
+	failed = deliver(handle, phx_error_mark());
 	free_batch(handle);
 	return failed;
-}
-
-static void cancel_results(struct phxfs_batch *batch)
-{
-	for (int i = 0; i < batch->count; i++)
-		batch->results[i] = -ECANCELED;
 }
 
 int phxfs_batch_destroy(phxfs_batch_t *handle)
@@ -249,8 +257,7 @@ int phxfs_batch_destroy(phxfs_batch_t *handle)
 	if (inherited(handle))
 		return phx_fail(-ECHILD, "batch_destroy", NULL, "a batch of the parent process");
 	if (handle->job.slice_count && phx_pool_take_back(&handle->job)) {
-		cancel_results(handle);
-		end_transfers(handle);
+		drop_transfers(handle);
 	} else {
 		atomic_store_explicit(&handle->job.cancelled, true, memory_order_relaxed);
 		wait_finished(handle);

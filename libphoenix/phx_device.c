@@ -7,6 +7,7 @@
  * module's number and mode; the others follow in PCI order. HOST devices are
  * made only when no accelerator was found, or when they were asked for by name.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,9 @@
 #include "phx_init.h"
 #include "phx_kernel.h"
 #include "phx_path.h"
+#include "phx_sized.h"
 #include "phx_staging.h"
+#include "phx_stats.h"
 
 #define MAX_CONNECTORS 8
 
@@ -29,7 +32,7 @@ struct phx_device *phx_devices[PHX_MAX_DEVICES];
 /* Written by phx_device_init() only. */
 static int device_total;
 static struct connector {
-	const struct devconn_ops *ops;
+	const char *name;
 	int status;
 	int count;
 	char text[160];
@@ -48,7 +51,7 @@ static void start_connector(const struct devconn_ops *ops)
 {
 	struct connector *c = &connectors[connector_total++];
 
-	c->ops = ops;
+	c->name = ops->name;
 	if (phx_config.connector && !asked_for(ops)) {
 		c->status = -ECANCELED;
 		snprintf(c->text, sizeof(c->text), "not tried: PHX_CONNECTOR=%s",
@@ -148,7 +151,7 @@ static void join_module(struct phx_device **found, bool *served)
 	for (int k = 0; k < n; k++) {
 		int i = 0;
 
-		if (nodes[k].number < 0 || nodes[k].number >= PHX_MAX_DEVICES)
+		if (nodes[k].number < 0 || nodes[k].number >= PHX_MAX_DEVICES || !nodes[k].bdf[0])
 			continue;
 		while (i < total && strcmp(found[i]->about.bdf, nodes[k].bdf))
 			i++;
@@ -196,6 +199,33 @@ static void number_devices(struct phx_device **found, const bool *served)
 	}
 }
 
+static void ask_connector(struct phx_device **found, const struct devconn_ops *ops)
+{
+	struct connector *c = &connectors[connector_total];
+
+	start_connector(ops);
+	for (int n = 0; n < c->count; n++)
+		add_device(found, ops, n);
+}
+
+/* PHX_CONNECTOR names a vendor that this build has no connector for. */
+static void note_missing_connector(void)
+{
+	struct connector *c = &connectors[connector_total];
+
+	if (!phx_config.connector || connector_total == MAX_CONNECTORS)
+		return;
+	c->name = phx_connector_names[phx_config.connector - 1];
+	for (int i = 0; devconn_list[i]; i++) {
+		if (!strcmp(devconn_list[i]->name, c->name))
+			return;
+	}
+	c->status = -ENOENT;
+	snprintf(c->text, sizeof(c->text), "this library was built without it");
+	connector_total++;
+	phx_log(PHXFS_LOG_WARN, "PHX_CONNECTOR=%s: this library was built without it", c->name);
+}
+
 void phx_device_init(void)
 {
 	struct phx_device *found[PHX_MAX_DEVICES], *dev;
@@ -203,17 +233,18 @@ void phx_device_init(void)
 
 	phx_path_host = phx_path_choose(PHXFS_MODE_HOST);
 	for (int i = 0; devconn_list[i] && connector_total < MAX_CONNECTORS; i++) {
-		struct connector *c = &connectors[connector_total];
-
-		start_connector(devconn_list[i]);
-		for (int n = 0; n < c->count; n++)
-			add_device(found, c->ops, n);
+		if (devconn_list[i] != &host_connector)
+			ask_connector(found, devconn_list[i]);
 	}
 	qsort(found, (size_t)device_total, sizeof(found[0]), by_bdf);
 	join_module(found, served);
+	if (connector_total < MAX_CONNECTORS)
+		ask_connector(found, &host_connector);
+	note_missing_connector();
 	number_devices(found, served);
 	for (int id = 0; (dev = phx_device_next(id)); id = dev->id + 1) {
 		dev->path = phx_path_choose(dev->mode);
+		atomic_store(&phx_stats->gauges[dev->id + 1].present, 1);
 		phx_log(PHXFS_LOG_INFO, "device %d: %s %s %s: %s", dev->id, dev->ops->name,
 			dev->about.bdf, dev->about.name, dev->reason);
 	}
@@ -278,20 +309,33 @@ int phxfs_find_device(const char *vendor, int ordinal)
 			vendor, ordinal);
 }
 
+/* One to @digits hexadecimal digits, then @end. */
+static const char *hex_field(const char *text, int digits, char end, unsigned int *value)
+{
+	int n = 0;
+
+	for (*value = 0; isxdigit((unsigned char)text[n]) && n < digits; n++)
+		*value = *value * 16 + (unsigned int)(isdigit((unsigned char)text[n]) ?
+							      text[n] - '0' :
+							      tolower(text[n]) - 'a' + 10);
+	return n && text[n] == end ? text + n + !!end : NULL;
+}
+
 /* "3B:00.0" or "0000:3b:00.0" -> "0000:3b:00.0". */
 static int normal_bdf(const char *text, char *out, size_t size)
 {
 	unsigned int domain = 0, bus, slot, function;
-	int end = 0;
+	const char *colon = strchr(text, ':');
 
-	if (sscanf(text, "%8x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function, &end) != 4 ||
-	    text[end]) {
-		domain = 0;
-		end = 0;
-		if (sscanf(text, "%2x:%2x.%1x%n", &bus, &slot, &function, &end) != 3 || text[end])
-			return -EINVAL;
-	}
-	if (slot > 31 || function > 7)
+	if (colon && strchr(colon + 1, ':'))
+		text = hex_field(text, 8, ':', &domain);
+	if (text)
+		text = hex_field(text, 2, ':', &bus);
+	if (text)
+		text = hex_field(text, 2, '.', &slot);
+	if (text)
+		text = hex_field(text, 1, '\0', &function);
+	if (!text || slot > 31 || function > 7)
 		return -EINVAL;
 	snprintf(out, size, "%04x:%02x:%02x.%x", domain, bus, slot, function);
 	return 0;
@@ -338,21 +382,20 @@ int phxfs_device_info(int device_id, struct phxfs_device_info *info)
 {
 	struct phxfs_device_info out;
 	struct phx_device *dev;
+	int err;
 
-	if (!info || info->size < sizeof(*info))
-		return phx_fail(-EINVAL, "device_info",
-				"set size to sizeof(struct phxfs_device_info)", "%s",
-				info ? "size too small" : "NULL");
+	err = phx_check_size(info, PHX_SIZE_UPTO(struct phxfs_device_info, reason), "device_info");
+	if (err)
+		return err;
 	phx_init();
 	dev = phx_device_find(device_id);
 	if (!dev)
 		return phx_device_missing(device_id, "device_info");
 	out = (struct phxfs_device_info){
-		.size = info->size,
 		.mode = dev->mode,
 		.page_size = dev->ops->page_size,
 		.memory_bytes = dev->about.memory_bytes,
-		.staging_bytes = phx_staging_size(dev, dev->path),
+		.staging_bytes = phx_staging_size_of(dev),
 		.ordinal = dev->ordinal,
 	};
 	pthread_mutex_lock(&dev->lock);
@@ -362,30 +405,30 @@ int phxfs_device_info(int device_id, struct phxfs_device_info *info)
 	memcpy(out.name, dev->about.name, sizeof(out.name));
 	memcpy(out.bdf, dev->about.bdf, sizeof(out.bdf));
 	memcpy(out.reason, dev->reason, sizeof(out.reason));
-	memcpy(info, &out, sizeof(out));
+	phx_fill(info, &out, sizeof(out));
 	return 0;
 }
 
 int phxfs_connector_info(int index, struct phxfs_connector_info *info)
 {
 	struct phxfs_connector_info out;
+	int err;
 
-	if (!info || info->size < sizeof(*info))
-		return phx_fail(-EINVAL, "connector_info",
-				"set size to sizeof(struct phxfs_connector_info)", "%s",
-				info ? "size too small" : "NULL");
+	err = phx_check_size(info, PHX_SIZE_UPTO(struct phxfs_connector_info, text),
+			     "connector_info");
+	if (err)
+		return err;
 	phx_init();
 	if (index < 0 || index >= connector_total)
 		return phx_fail(-ENOENT, "connector_info", NULL, "connector %d of %d", index,
 				connector_total);
 	out = (struct phxfs_connector_info){
-		.size = info->size,
 		.status = connectors[index].status,
 		.devices = connectors[index].count,
 	};
-	snprintf(out.name, sizeof(out.name), "%s", connectors[index].ops->name);
+	snprintf(out.name, sizeof(out.name), "%s", connectors[index].name);
 	memcpy(out.text, connectors[index].text, sizeof(out.text));
-	memcpy(info, &out, sizeof(out));
+	phx_fill(info, &out, sizeof(out));
 	return 0;
 }
 

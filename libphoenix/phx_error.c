@@ -16,10 +16,13 @@
 #include "phx_error.h"
 
 static _Thread_local char last_error[640];
+static _Thread_local unsigned int errors; /* recorded by this thread */
+static _Thread_local int last_err;
 
 static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
 static phxfs_log_fn sink;  /* protected by: sink_lock */
 static void *sink_arg;     /* protected by: sink_lock */
+static bool sink_chosen;   /* by phxfs_set_log(); protected by: sink_lock */
 static atomic_int sink_level;
 
 const char *phx_errno_name(int err)
@@ -41,10 +44,22 @@ int phx_fail(int err, const char *step, const char *cure, const char *object, ..
 	va_end(args);
 	snprintf(last_error, sizeof(last_error), "%s: %s: %s (%s)%s%s", step, what,
 		 phx_errno_name(err), meaning ? meaning : "?", cure ? ": " : "", cure ? cure : "");
+	errors++;
+	last_err = err;
 	if (phx_log_wanted(PHXFS_LOG_DEBUG))
 		phx_log(PHXFS_LOG_DEBUG, "%s", last_error);
 	errno = saved;
 	return err;
+}
+
+unsigned int phx_error_mark(void)
+{
+	return errors;
+}
+
+bool phx_error_since(unsigned int mark, int err)
+{
+	return errors != mark && last_err == err;
 }
 
 const char *phxfs_last_error(void)
@@ -88,6 +103,7 @@ int phxfs_set_log(phxfs_log_fn fn, void *arg, int level)
 	pthread_mutex_lock(&sink_lock);
 	sink = fn;
 	sink_arg = arg;
+	sink_chosen = true;
 	atomic_store(&sink_level, fn ? level : PHXFS_LOG_OFF);
 	pthread_mutex_unlock(&sink_lock);
 	return 0;
@@ -104,7 +120,7 @@ static void print_line(void *arg, int level, const char *message)
 void phx_log_init(int level)
 {
 	pthread_mutex_lock(&sink_lock);
-	if (!sink && level > PHXFS_LOG_OFF) {
+	if (!sink_chosen && level > PHXFS_LOG_OFF) {
 		sink = print_line;
 		atomic_store(&sink_level, level);
 	}

@@ -15,6 +15,13 @@
 int phx_fail(int err, const char *step, const char *cure, const char *object, ...)
 	__attribute__((format(printf, 4, 5), cold));
 
+/*
+ * To keep a lower layer's better text: take a mark, and later ask whether this
+ * thread has recorded @err since.
+ */
+unsigned int phx_error_mark(void);
+bool phx_error_since(unsigned int mark, int err);
+
 /* "ENOENT" for ENOENT or -ENOENT. */
 const char *phx_errno_name(int err);
 

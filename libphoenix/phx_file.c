@@ -46,24 +46,48 @@ struct statx_dio {
 _Static_assert(offsetof(struct statx_dio, offset_align) == 156, "layout of struct statx");
 _Static_assert(sizeof(struct statx_dio) == 256, "size of struct statx");
 
-size_t phx_file_block(struct phx_file *file)
+size_t phx_file_page = 4096;
+
+void phx_file_init(void)
+{
+	long page = sysconf(_SC_PAGESIZE);
+
+	if (page > 4096 && page <= MAX_BLOCK)
+		phx_file_page = (size_t)page;
+}
+
+static size_t sane(size_t align)
+{
+	return align && !(align & (align - 1)) && align <= MAX_BLOCK ? align : MIN_BLOCK;
+}
+
+void phx_file_demands(struct phx_file *file, size_t *memory, size_t *offset)
 {
 	struct statx_dio st = { 0 };
-	size_t block;
 
+	*memory = MIN_BLOCK;
+	*offset = MIN_BLOCK;
 	if (syscall(SYS_statx, file->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) ||
 	    !(st.mask & STATX_DIOALIGN))
-		return MIN_BLOCK;
-	block = st.offset_align;
-	return block && !(block & (block - 1)) && block <= MAX_BLOCK ? block : MIN_BLOCK;
+		return;
+	*memory = sane(st.mem_align);
+	*offset = sane(st.offset_align);
+}
+
+size_t phx_file_block(struct phx_file *file)
+{
+	size_t memory, offset;
+
+	phx_file_demands(file, &memory, &offset);
+	return offset;
 }
 
 size_t phx_file_align(struct phx_file *file)
 {
 	if (!file->align) {
 		file->align = phx_file_block(file);
-		if (file->align < PHX_FILE_ALIGN)
-			file->align = PHX_FILE_ALIGN;
+		if (file->align < phx_file_page)
+			file->align = phx_file_page;
 	}
 	return file->align;
 }

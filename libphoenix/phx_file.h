@@ -12,16 +12,18 @@
 
 #include "phoenix.h"
 
-/* Offsets and lengths of O_DIRECT I/O; a page, so that page cache and direct
- * I/O never meet in one page. Some file systems need more: file->align. */
-#define PHX_FILE_ALIGN 4096UL
+/*
+ * Where O_DIRECT requests are cut: a page (at least 4 KiB), so that page cache
+ * and direct I/O never meet in one page. Some file systems need more.
+ */
+extern size_t phx_file_page;
 
 /* One descriptor during one transfer. Not shared between threads. */
 struct phx_file {
 	int fd;
 	int device_id;  /* for the counters */
 	int flags;      /* of fcntl(F_GETFL); -1: not asked yet */
-	size_t align;   /* what O_DIRECT needs; 0: not asked yet */
+	size_t align;   /* where O_DIRECT requests are cut; 0: not asked yet */
 	int buffered;   /* the same file without O_DIRECT; -1: not opened */
 };
 
@@ -32,7 +34,13 @@ static inline struct phx_file phx_file(int fd, int device_id)
 
 /* The status flags; 0 where fcntl() fails, which the transfer itself will report. */
 int phx_file_flags(struct phx_file *file);
+/* The cut that this file system needs: asks it once. */
 size_t phx_file_align(struct phx_file *file);
+/* The cut as far as is known without asking. */
+static inline size_t phx_file_cut(const struct phx_file *file)
+{
+	return file->align ? file->align : phx_file_page;
+}
 /* The least alignment that O_DIRECT may take: of the file system, else 512. */
 size_t phx_file_block(struct phx_file *file);
 
@@ -58,5 +66,9 @@ int phx_file_write(struct phx_file *file, bool buffered, const void *from, size_
 
 /* Whether a call that returned @err, the @tries-th time in a row, is made again. */
 bool phx_file_retry(int err, unsigned int tries);
+
+/* What O_DIRECT demands of buffer and offset, as the file system says it. */
+void phx_file_demands(struct phx_file *file, size_t *memory, size_t *offset);
+void phx_file_init(void);
 
 #endif

@@ -15,6 +15,7 @@
 #include "phx_config.h"
 #include "phx_device.h"
 #include "phx_error.h"
+#include "phx_file.h"
 #include "phx_init.h"
 #include "phx_queue.h"
 #include "phx_staging.h"
@@ -63,6 +64,7 @@ static void init(void)
 {
 	phx_config_init();
 	phx_log_init(phx_config.log);
+	phx_file_init();
 	phx_stats_init();
 	phx_device_init();
 	/* Without the handlers only fork() with transfers running is unsafe. */

@@ -1,31 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Single transfers, and the exact transfer of a part, on which all others
- * stand.
- *
- * A direct part is first simply tried: when the kernel takes it, that is one
- * system call and nothing was asked about the descriptor. Only an -EINVAL
- * makes us look closer: on an O_DIRECT descriptor the request was unaligned,
- * and is then cut at multiples of the alignment:
- *
- *        head            middle (direct)             tail
- *    |....#####|###############################|######.....|   file blocks
- *
- * The edges of a read come through a chunk; those of a write go through a
- * second, buffered descriptor of the same file, so that a neighbour's bytes
- * are never written back. When the kernel refuses the middle too (the buffer
- * is not aligned like the file offset), everything goes through chunks.
- *
- * The end of a file needs care: it looks like a short transfer, and the rest
- * cannot be asked for on an O_DIRECT descriptor. Whether it is the end is read
- * off the file's size, never assumed.
+ * Single transfers: resolving a request, running it, counting it. What happens
+ * when one system call does not do it stands in phx_exact.c.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "phx_config.h"
@@ -89,11 +69,11 @@ static __attribute__((noinline)) void avoid_page_cache(struct phx_xfer *x)
 }
 
 /*
- * PHX_PATH=direct refuses an unaligned O_DIRECT write before it begins: the
- * kernel checks one extent after the other, and may have written the first
- * ones when it finds fault with the last. A read may find out on the way.
+ * The kernel checks the alignment of one extent after the other, and may have
+ * written the first ones when it finds fault with the last. A read may find
+ * out on the way.
  */
-static __attribute__((noinline)) bool refuses(struct phx_xfer *x)
+static bool unaligned_write(struct phx_xfer *x)
 {
 	struct phx_file file = phx_file(x->fd, x->device_id);
 	size_t block;
@@ -102,6 +82,16 @@ static __attribute__((noinline)) bool refuses(struct phx_xfer *x)
 		return false;
 	block = phx_file_block(&file);
 	return (((size_t)x->off | x->len) & (block - 1)) != 0;
+}
+
+/* No bytes: no buffer is needed, the kernel judges the descriptor. */
+static __attribute__((noinline, cold)) int start_empty(struct phx_xfer *x)
+{
+	x->dev = NULL;
+	x->io = x->addr;
+	x->path = PHXFS_PATH_DIRECT;
+	x->start_ns = 0;
+	return 0;
 }
 
 static inline char *io_address(struct phx_region *region, uintptr_t addr)
@@ -137,6 +127,7 @@ start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf, of
 	x->off = f_offset;
 	x->uncounted = 0;
 	atomic_init(&x->chunked, 0);
+	atomic_init(&x->stop_at, SIZE_MAX);
 	if (device_id < 0) {
 		x->device_id = -1;
 		x->dev = NULL;
@@ -152,39 +143,61 @@ start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf, of
 			if (x->dev)
 				x->region = phx_region_get(x->dev, addr, nbytes);
 			if (!x->region)
-				return fail_buffer(write, device_id, addr, nbytes);
+				return nbytes ? fail_buffer(write, device_id, addr, nbytes) :
+						start_empty(x);
 			x->io = io_address(x->region, addr);
 		}
 		x->path = x->dev->path;
 		if (__builtin_expect(x->dev->mode == PHXFS_MODE_FULL, 0))
 			avoid_page_cache(x);
 	}
-	if (x->path < 0) {
-		if (x->region)
-			phx_region_put(x->dev, x->region);
-		return phx_fail(-EOPNOTSUPP, op_name(write), "unset PHX_PATH, or load phxfs.ko",
-				"PHX_PATH=direct, and device %d: %s", device_id, x->dev->reason);
-	}
-	if (__builtin_expect(phx_config.path == PHX_PATH_DIRECT, 0) && refuses(x)) {
-		if (x->region)
-			phx_region_put(x->dev, x->region);
-		return phx_xfer_fail(-EOPNOTSUPP, write, fd, nbytes, f_offset);
-	}
 	x->start_ns = phx_stats_start();
 	return 0;
+}
+
+/* PHX_PATH=direct: refuse what cannot go direct, before it begins. */
+static __attribute__((noinline, cold)) int enforce(struct phx_xfer *x)
+{
+	if (x->path < 0) {
+		phx_xfer_drop(x);
+		return phx_fail(-EOPNOTSUPP, op_name(x->write), "unset PHX_PATH, or load phxfs.ko",
+				"PHX_PATH=direct, and device %d: %s", x->device_id, x->dev->reason);
+	}
+	if (unaligned_write(x)) {
+		phx_xfer_drop(x);
+		return phx_xfer_fail(-EOPNOTSUPP, x->write, x->fd, x->len, x->off);
+	}
+	return 0;
+}
+
+static inline __attribute__((always_inline)) int
+start_checked(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf,
+	      off_t buf_offset, size_t nbytes, off_t f_offset, const struct phx_xfer *near)
+{
+	int err = start(x, write, fd, device_id, buf, buf_offset, nbytes, f_offset, near);
+
+	if (__builtin_expect(phx_config.path == PHX_PATH_DIRECT, 0) && !err)
+		err = enforce(x);
+	return err;
 }
 
 int phx_xfer_start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf,
 		   off_t buf_offset, size_t nbytes, off_t f_offset)
 {
-	return start(x, write, fd, device_id, buf, buf_offset, nbytes, f_offset, NULL);
+	return start_checked(x, write, fd, device_id, buf, buf_offset, nbytes, f_offset, NULL);
+}
+
+int phx_xfer_probe(struct phx_xfer *x, int fd, int device_id, const void *buf, size_t nbytes,
+		   off_t f_offset)
+{
+	return start(x, false, fd, device_id, buf, 0, nbytes, f_offset, NULL);
 }
 
 int phx_xfer_start_req(struct phx_xfer *x, bool write, const phxfs_io_req_t *r,
 		       const struct phx_xfer *near)
 {
-	return start(x, write, r->fd, r->device_id, r->buf, r->buf_offset, r->nbytes, r->f_offset,
-		     near);
+	return start_checked(x, write, r->fd, r->device_id, r->buf, r->buf_offset, r->nbytes,
+			     r->f_offset, near);
 }
 
 /* The path that most of the bytes took. */
@@ -212,7 +225,8 @@ void phx_xfer_drop(struct phx_xfer *x)
 
 void phx_xfer_end(struct phx_xfer *x, ssize_t result)
 {
-	phx_stats_ops(x->device_id, x->write, path_taken(x, result), 1, x->uncounted, result < 0);
+	phx_stats_ops(x->device_id, x->write, path_taken(x, result), 1, 0, result < 0);
+	phx_xfer_count(x, x->uncounted);
 	let_go(x);
 }
 
@@ -229,7 +243,7 @@ void phx_xfer_end_tally(struct phx_xfer *x, ssize_t result, struct phx_tally *ta
 {
 	int path = path_taken(x, result);
 
-	if (result < 0) {
+	if (result < 0 || path != x->path) {
 		phx_xfer_end(x, result);
 		return;
 	}
@@ -268,314 +282,37 @@ int phx_xfer_fail(int err, bool write, int fd, size_t len, off_t off)
 		cure = "PHX_PATH=direct: align requests and buffers to the file system's block";
 	else if (err == -EINVAL)
 		cure = "check the descriptor and the offsets; phx check PATH tests the file system";
+	else if (err == -EFAULT)
+		cure = "register the buffer on that device, and keep it mapped";
 	else if (err == -EBADF)
 		cure = write ? "open the file for writing" : "open the file for reading";
 	return phx_fail(err, op_name(write), cure, "%zu bytes at offset %lld of descriptor %d", len,
 			(long long)off, fd);
 }
 
-/* --------------------------------------------------------- through chunks */
-
-static size_t below(off_t off, size_t align)
-{
-	return (size_t)off & (align - 1);
-}
-
-static size_t round_up(size_t n, size_t align)
-{
-	return (n + align - 1) & ~(align - 1);
-}
-
-/* Bytes that took another path than x->path. */
-static void count_aside(struct phx_xfer *x, int path, size_t bytes)
-{
-	if (x->path != PHXFS_PATH_DIRECT) {
-		phx_xfer_count(x, bytes);
-		return;
-	}
-	if (!bytes)
-		return;
-	phx_stats_bytes(x->device_id, x->write, path, bytes);
-	if (path == PHXFS_PATH_EDGE)
-		phx_stats_ops(x->device_id, x->write, path, 1, 0, false);
-	else
-		atomic_fetch_add_explicit(&x->chunked, bytes, memory_order_relaxed);
-}
-
-/*
- * Fill @to, bytes @off .. @off + @len of the file. On an O_DIRECT descriptor
- * the blocks around them are read; @to lies below(@off, align) bytes into a
- * chunk that has room for them.
- */
-static int read_window(struct phx_file *file, char *to, size_t len, off_t off, size_t *moved)
-{
-	bool direct = phx_file_flags(file) & O_DIRECT;
-	size_t align = file->align ? file->align : PHX_FILE_ALIGN;
-	size_t head = direct ? below(off, align) : 0, got, more;
-	size_t window = direct ? round_up(head + len, align) : len;
-	int err;
-
-	err = phx_file_read(file, false, to - head, window, off - (off_t)head, &got);
-	*moved = got > head ? got - head : 0;
-	if (*moved > len)
-		*moved = len;
-	if (*moved == len)
-		return 0;
-	if (err != -EINVAL || !direct)
-		return err;
-	/* Short, and the rest is unaligned: the end of the file, or a slow disk's whim. */
-	if (got && phx_file_at_end(file, off - (off_t)head + (off_t)got))
-		return 0;
-	if (!got && phx_file_align(file) > align)
-		return -EINVAL; /* the caller starts again with what it needs */
-	err = phx_file_reopen(file);
-	if (err)
-		return err;
-	err = phx_file_read(file, true, to + *moved, len - *moved, off + (off_t)*moved, &more);
-	*moved += more;
-	return err;
-}
-
-/* As much of @at, @len as one chunk holds. */
-static int read_chunk(struct phx_xfer *x, struct phx_file *file, size_t at, size_t len,
-		      size_t *part, size_t *moved)
-{
-	off_t off = x->off + (off_t)at;
-	struct phx_chunk chunk;
-	size_t align, head;
-	int err, copied;
-
-	*moved = 0;
-again:
-	align = file->align ? file->align : PHX_FILE_ALIGN;
-	head = below(off, align);
-	err = phx_chunk_get(x->dev, x->path, head + len + align, true, &chunk);
-	if (err)
-		return err;
-	*part = chunk.size - head < len ? chunk.size - head : len;
-	err = read_window(file, chunk.io + head, *part, off, moved);
-	if (err == -EINVAL && !*moved && file->align > align) {
-		phx_chunk_put(&chunk);
-		goto again;
-	}
-	if (*moved) {
-		copied = phx_chunk_to_device(x->dev, &chunk, head, x->addr + at, *moved);
-		if (copied) {
-			*moved = 0;
-			err = copied;
-		}
-	}
-	phx_chunk_put(&chunk);
-	return err;
-}
-
-/*
- * Write @len bytes at @from, which is aligned as @off is (or the descriptor is
- * not O_DIRECT). -EINVAL: the kernel refuses even aligned blocks of it.
- */
-static int write_aligned(struct phx_file *file, const char *from, size_t len, off_t off,
-			 size_t *moved)
-{
-	size_t done = 0, n = 0, align = phx_file_align(file);
-	bool append = phx_file_flags(file) & O_APPEND;
-	int err = 0;
-
-	while (done < len && !err) {
-		off_t at = off + (off_t)done;
-		size_t head = below(at, align), left = len - done, step;
-
-		if (!append && !head && left >= align) {
-			step = left - left % align;
-			err = phx_file_write(file, false, from + done, step, at, &n);
-			if (err == -EINVAL && n)
-				err = 0; /* short: go on behind it, buffered to the next block */
-		} else {
-			step = append || left < align - head ? left : align - head;
-			err = phx_file_reopen(file);
-			n = 0;
-			if (!err)
-				err = phx_file_write(file, true, from + done, step, at, &n);
-		}
-		done += n;
-		if (!n)
-			break;
-	}
-	*moved = done;
-	return err;
-}
-
-static int write_chunk(struct phx_xfer *x, struct phx_file *file, size_t at, size_t len,
-		       size_t *part, size_t *moved)
-{
-	off_t off = x->off + (off_t)at;
-	bool direct = phx_file_flags(file) & O_DIRECT;
-	size_t align = direct ? phx_file_align(file) : PHX_FILE_ALIGN;
-	size_t head = below(off, align);
-	struct phx_chunk chunk;
-	size_t more = 0;
-	int err;
-
-	*moved = 0;
-	err = phx_chunk_get(x->dev, x->path, head + len, true, &chunk);
-	if (err)
-		return err;
-	/* Only the last chunk of a part may end off the blocks. */
-	*part = chunk.size - head < len ? chunk.size - head : len;
-	err = phx_chunk_from_device(x->dev, &chunk, head, x->addr + at, *part);
-	if (!err && direct)
-		err = write_aligned(file, chunk.io + head, *part, off, moved);
-	else if (!err)
-		err = phx_file_write(file, false, chunk.io + head, *part, off, moved);
-	if (err == -EINVAL && direct) { /* O_DIRECT in name only */
-		err = phx_file_reopen(file);
-		if (!err)
-			err = phx_file_write(file, true, chunk.io + head + *moved, *part - *moved,
-					     off + (off_t)*moved, &more);
-		*moved += more;
-	}
-	phx_chunk_put(&chunk);
-	return err;
-}
-
-static int through_chunks(struct phx_xfer *x, struct phx_file *file, size_t at, size_t len,
-			  size_t *moved)
-{
-	size_t done = 0, part = 0, n = 0;
-	int err = 0;
-
-	while (done < len && !err) {
-		err = x->write ? write_chunk(x, file, at + done, len - done, &part, &n) :
-				 read_chunk(x, file, at + done, len - done, &part, &n);
-		done += n;
-		if (!err && n < part)
-			break; /* the end of the file */
-	}
-	*moved = done;
-	return err;
-}
-
-/* ----------------------------------------------------------------- direct */
-
-static int read_unaligned(struct phx_xfer *x, struct phx_file *file, size_t at, size_t len,
-			  size_t *moved)
-{
-	size_t done = 0, n = 0, align = phx_file_align(file);
-	bool refused = false;
-	int err = 0;
-
-	while (done < len) {
-		size_t head = below(x->off + (off_t)(at + done), align), left = len - done, step;
-
-		if (!refused && !head && left >= align) {
-			step = left - left % align;
-			err = phx_file_read(file, false, x->io + at + done, step,
-					    x->off + (off_t)(at + done), &n);
-			phx_xfer_count(x, n);
-			refused = err == -EINVAL && !n;
-			if (err == -EINVAL)
-				err = 0;
-			else if (!err && n < step)
-				step = 0; /* the end of the file */
-		} else {
-			step = refused || left < align - head ? left : align - head;
-			err = through_chunks(x, file, at + done, step, &n);
-			count_aside(x, refused ? PHXFS_PATH_BOUNCE : PHXFS_PATH_EDGE, n);
-			if (n < step && !err) {
-				done += n;
-				break;
-			}
-		}
-		done += n;
-		if (err || !step)
-			break;
-	}
-	*moved = done;
-	return err;
-}
-
-static int write_unaligned(struct phx_xfer *x, struct phx_file *file, size_t at, size_t len,
-			   size_t *moved)
-{
-	size_t n = 0, aside, head = below(x->off + (off_t)at, phx_file_align(file));
-	int err;
-
-	err = write_aligned(file, x->io + at, len, x->off + (off_t)at, moved);
-	/* What went through the buffered descriptor: the edges, or all with O_APPEND. */
-	aside = *moved;
-	if (!(phx_file_flags(file) & O_APPEND)) {
-		size_t first = head ? file->align - head : 0;
-
-		if (first > *moved)
-			first = *moved;
-		aside = first + (*moved - first) % file->align;
-	}
-	count_aside(x, aside == *moved && aside > file->align ? PHXFS_PATH_BOUNCE : PHXFS_PATH_EDGE,
-		    aside);
-	phx_xfer_count(x, *moved - aside);
-	if (err != -EINVAL)
-		return err;
-	err = through_chunks(x, file, at + *moved, len - *moved, &n);
-	count_aside(x, PHXFS_PATH_BOUNCE, n);
-	*moved += n;
-	return err;
-}
-
-static int direct_part(struct phx_xfer *x, struct phx_file *file, size_t at, size_t len,
-		       size_t *moved)
-{
-	off_t off = x->off + (off_t)at;
-	size_t n = 0;
-	int err;
-
-	err = x->write ? phx_file_write(file, false, x->io + at, len, off, moved) :
-			 phx_file_read(file, false, x->io + at, len, off, moved);
-	phx_xfer_count(x, *moved);
-	if (err != -EINVAL || !(phx_file_flags(file) & O_DIRECT))
-		return err;
-	if (!x->write && *moved && phx_file_at_end(file, off + (off_t)*moved))
-		return 0;
-	if (phx_config.path == PHX_PATH_DIRECT)
-		return -EOPNOTSUPP;
-	at += *moved;
-	len -= *moved;
-	err = x->write ? write_unaligned(x, file, at, len, &n) :
-			 read_unaligned(x, file, at, len, &n);
-	*moved += n;
-	return err;
-}
-
-int phx_xfer_part(struct phx_xfer *x, size_t at, size_t len, size_t *moved)
-{
-	struct phx_file file = phx_file(x->fd, x->device_id);
-	int err;
-
-	file.flags = x->flags;
-	if (x->path == PHXFS_PATH_DIRECT || !len) {
-		err = direct_part(x, &file, at, len, moved);
-	} else {
-		err = through_chunks(x, &file, at, len, moved);
-		phx_xfer_count(x, *moved);
-	}
-	phx_file_close(&file);
-	return err;
-}
-
 /* ------------------------------------------------------------ whole calls */
+
+static bool wants_help(struct phx_xfer *x)
+{
+	return x->path != PHXFS_PATH_DIRECT && x->len > HELP_THRESHOLD &&
+	       !(x->write && (phx_xfer_flags(x) & O_APPEND));
+}
 
 static __attribute__((noinline)) ssize_t run_slow(struct phx_xfer *x, size_t done)
 {
+	unsigned int mark = phx_error_mark();
+	ssize_t result = -ENOMEM;
 	size_t moved = 0;
-	ssize_t result;
 	int err;
 
-	if (x->path != PHXFS_PATH_DIRECT && x->len > HELP_THRESHOLD &&
-	    !(x->write && (phx_xfer_flags(x) & O_APPEND)))
+	if (wants_help(x))
 		result = phx_job_run_one(x);
-	else {
+	if (result == -ENOMEM) {
 		err = phx_xfer_part(x, done, x->len - done, &moved);
 		result = phx_xfer_result(done + moved, err);
 	}
-	if (result < 0)
+	/* Unless a lower layer has told it better. */
+	if (result < 0 && !phx_error_since(mark, (int)result))
 		phx_xfer_fail((int)result, x->write, x->fd, x->len, x->off);
 	return result;
 }
@@ -609,7 +346,8 @@ static inline ssize_t transfer(bool write, int fd, int device_id, void *buf, off
 	phx_init();
 	if (nbyte < 0)
 		return fail_range(write, buf, buf_offset, (size_t)nbyte, f_offset);
-	err = start(&x, write, fd, device_id, buf, buf_offset, (size_t)nbyte, f_offset, NULL);
+	err = start_checked(&x, write, fd, device_id, buf, buf_offset, (size_t)nbyte, f_offset,
+			    NULL);
 	if (err)
 		return err;
 	result = phx_xfer_run(&x);

@@ -74,17 +74,17 @@ static struct phx_slice *cut(struct phx_job *job, struct phx_slice *slice, struc
 }
 
 /*
- * The flags of an earlier transfer with the same descriptor, so that a batch
- * of writes to one file asks once.
+ * Ask for the descriptor's flags where they will matter, before several
+ * threads may look at them. Neighbours with the same descriptor ask once.
  */
-static bool batch_appends(struct phx_xfer *x, struct phx_xfer **last)
+static inline void ask_flags(struct phx_xfer *x, struct phx_xfer **last)
 {
-	if (!x->write)
-		return false;
+	if (!x->write && x->path == PHXFS_PATH_DIRECT)
+		return;
 	if (*last && (*last)->fd == x->fd)
 		x->flags = (*last)->flags;
+	phx_xfer_flags(x);
 	*last = x;
-	return appends(x);
 }
 
 /* Count the slices of all transfers, and those that keep an order. */
@@ -99,7 +99,8 @@ static void count_all(struct phx_job *job)
 			resolved = false;
 			continue;
 		}
-		ordered += batch_appends(&job->xfers[i], &last);
+		ask_flags(&job->xfers[i], &last);
+		ordered += appends(&job->xfers[i]);
 		n = count_slices(&job->xfers[i], 0);
 		most = n > most ? n : most;
 		slices += n;
@@ -150,11 +151,14 @@ int phx_job_init(struct phx_job *job, struct phx_xfer *xfers, ssize_t *results, 
 int phx_job_init_rest(struct phx_job *job, struct phx_xfer *x, ssize_t *result, size_t at,
 		      void (*done)(struct phx_job *job))
 {
+	struct phx_xfer *last = NULL;
+
 	memset(job, 0, sizeof(*job));
 	job->xfers = x;
 	job->results = result;
 	job->count = 1;
 	job->done = done;
+	ask_flags(x, &last);
 	job->slice_count = count_slices(x, at);
 	if (alloc_slices(job))
 		return -ENOMEM;

@@ -290,8 +290,19 @@ int phxfs_deregmem(int device_id, const void *addr, size_t len)
 void phx_mem_remove_all(struct phx_device *dev)
 {
 	struct phx_region *r;
+	uintptr_t from = 0;
 
-	while ((r = (struct phx_region *)phx_ranges_overlap(&dev->regions, 0, UINTPTR_MAX))) {
+	/* Upwards, so that what has been emptied is not searched again. */
+	for (;;) {
+		r = (struct phx_region *)phx_ranges_overlap(&dev->regions, from,
+							    UINTPTR_MAX - from);
+		if (!r && !from)
+			return;
+		if (!r) {
+			from = 0;
+			continue;
+		}
+		from = base_of(r);
 		if (r->state == PHX_REGION_LIVE)
 			remove_region(dev, r);
 		else /* another thread is registering or deregistering it */
@@ -319,6 +330,10 @@ void phx_mem_fork_child(struct phx_device *dev)
 			atomic_store_explicit(&r->refs, 0, memory_order_relaxed);
 			if (r->state != PHX_REGION_PENDING)
 				gauge(dev, r, false);
+			/* The module's mappings are not inherited; reserved ones are. */
+			if (r->state == PHX_REGION_LIVE && dev->mode != PHXFS_MODE_HOST &&
+			    dev->mode != PHXFS_MODE_FULL)
+				unmap_region(dev, r);
 			drop_region(dev, r);
 		}
 	}
@@ -384,15 +399,23 @@ int phxfs_mem_free(int device_id, void *addr)
 		err = phx_fail(-EBUSY, "mem_free", "deregister it first",
 			       "%p on device %d is registered", addr, device_id);
 	} else {
+		/* Out first: once freed, the addresses may be another thread's. */
 		len = len_of(r);
 		phx_ranges_remove(&dev->allocations, &r->range);
-		phx_region_free(dev, r);
 	}
 	pthread_mutex_unlock(&dev->lock);
 	if (err)
 		return err;
+
 	err = dev->ops->mem_free(device_id, addr, len);
-	return err ? phx_fail(err, "mem_free", NULL, "%p on device %d", addr, device_id) : 0;
+	if (err)
+		phx_fail(err, "mem_free", NULL, "%p on device %d", addr, device_id);
+	pthread_mutex_lock(&dev->lock);
+	/* Its nodes are there, so putting it back needs no memory. */
+	if (!err || phx_ranges_insert(&dev->allocations, &r->range, (uintptr_t)addr, len))
+		phx_region_free(dev, r);
+	pthread_mutex_unlock(&dev->lock);
+	return err;
 }
 
 int phxfs_pointer_device(const void *addr)

@@ -16,6 +16,7 @@
 #include "phx_file.h"
 #include "phx_init.h"
 #include "phx_path.h"
+#include "phx_sized.h"
 #include "phx_stats.h"
 #include "phx_xfer.h"
 
@@ -80,23 +81,26 @@ static const char *const reason_texts[] = {
 	[PHXFS_REASON_STAGING_MODE] = "the module maps the staging pool only; load it with "
 				      "phxfs_map_mode=0 for FULL",
 	[PHXFS_REASON_NO_MODULE] = "phxfs.ko does not serve the device; load it for DMA",
-	[PHXFS_REASON_APPEND] = "O_APPEND: appended through the page cache",
 };
 
-/* The aligned part of a direct request on an O_DIRECT descriptor. */
+/* What of a request on an O_DIRECT descriptor goes direct. */
 static void split(const struct phx_xfer *x, struct phx_file *file, struct phxfs_path_info *info)
 {
-	size_t align = phx_file_align(file), head = (size_t)x->off & (align - 1), first, middle;
+	size_t memory, block, align, head, first, middle;
 
+	phx_file_demands(file, &memory, &block);
+	if (!(((size_t)x->off | x->len) & (block - 1)) && !((uintptr_t)x->io & (memory - 1)))
+		return; /* all of it, as it is */
+	align = phx_file_align(file);
+	head = (size_t)x->off & (align - 1);
 	first = head ? align - head : 0;
 	first = first < x->len ? first : x->len;
 	middle = (x->len - first) & ~(align - 1);
-	/* Storage wants the buffer aligned to its sector, commonly 512 bytes. */
-	if (middle && (((uintptr_t)x->io + first) & 511)) {
+	if (middle && (((uintptr_t)x->io + first) & (memory - 1))) {
 		info->path = PHXFS_PATH_BOUNCE;
 		info->reason = PHXFS_REASON_INCONGRUENT;
 		middle = 0;
-	} else if (middle < x->len) {
+	} else {
 		info->reason = PHXFS_REASON_EDGES;
 	}
 	info->direct_bytes = middle;
@@ -107,9 +111,12 @@ static void describe(const struct phx_xfer *x, struct phx_file *file, struct phx
 {
 	int flags = phx_file_flags(file);
 
-	info->path = x->path;
+	/* Refused by PHX_PATH=direct: the way it would go without. */
+	info->path = x->path >= 0			      ? x->path :
+		     x->dev->mode == PHXFS_MODE_STAGING ? PHXFS_PATH_STAGING :
+							  PHXFS_PATH_BOUNCE;
 	info->dma = !!(flags & O_DIRECT);
-	if (x->path == PHXFS_PATH_DIRECT) {
+	if (info->path == PHXFS_PATH_DIRECT) {
 		info->direct_bytes = x->len;
 		if (flags & O_DIRECT)
 			split(x, file, info);
@@ -118,12 +125,12 @@ static void describe(const struct phx_xfer *x, struct phx_file *file, struct phx
 		return;
 	}
 	info->chunk_bytes = x->len;
-	if (phx_config.path != PHX_PATH_AUTO)
+	if (phx_config.path == PHX_PATH_STAGING || phx_config.path == PHX_PATH_BOUNCE)
 		info->reason = PHXFS_REASON_FORCED;
 	else if (x->dev && x->dev->mode == PHXFS_MODE_FULL)
 		info->reason = PHXFS_REASON_BUFFERED_FD;
 	else
-		info->reason = x->path == PHXFS_PATH_STAGING ? PHXFS_REASON_STAGING_MODE :
+		info->reason = info->path == PHXFS_PATH_STAGING ? PHXFS_REASON_STAGING_MODE :
 							       PHXFS_REASON_NO_MODULE;
 }
 
@@ -135,24 +142,23 @@ int phxfs_path_query(int fd, int device_id, const void *buf, size_t nbytes, off_
 	struct phx_xfer x;
 	int err, flags;
 
-	if (!info || info->size < sizeof(*info))
-		return phx_fail(-EINVAL, "path_query", "set size to sizeof(struct phxfs_path_info)",
-				"%s", info ? "size too small" : "NULL");
+	err = phx_check_size(info, PHX_SIZE_UPTO(struct phxfs_path_info, text), "path_query");
+	if (err)
+		return err;
 	phx_init();
 	flags = fcntl(fd, F_GETFL);
 	if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY)
 		return phx_fail(-EBADF, "path_query", "open the file for reading", "descriptor %d", fd);
-	err = phx_xfer_start(&x, false, fd, device_id, buf, 0, nbytes, f_offset);
+	err = phx_xfer_probe(&x, fd, device_id, buf, nbytes, f_offset);
 	if (err)
 		return err;
 	file = phx_file(fd, device_id);
 	describe(&x, &file, &out);
 	phx_xfer_drop(&x);
-	out.size = info->size;
 	snprintf(out.text, sizeof(out.text), "%s on %s%s: %s", path_names[out.path],
 		 file_system(fd), out.dma ? ", O_DIRECT" : ", page cache",
 		 reason_texts[out.reason]);
-	memcpy(info, &out, sizeof(out));
+	phx_fill(info, &out, sizeof(out));
 	if (phx_config.path == PHX_PATH_DIRECT && out.chunk_bytes)
 		return phx_fail(-EOPNOTSUPP, "path_query", "unset PHX_PATH, or align the request",
 				"PHX_PATH=direct, but %s", out.text);

@@ -74,9 +74,21 @@ static int pool_index(struct phx_device *dev, int path)
 
 size_t phx_staging_size(struct phx_device *dev, int path)
 {
-	struct phx_chunk_pool *pool = atomic_load(&pools[pool_index(dev, path)]);
+	struct phx_chunk_pool *pool = atomic_load_explicit(&pools[pool_index(dev, path)],
+							   memory_order_acquire);
 
 	return pool ? pool->size : configured_size();
+}
+
+size_t phx_staging_size_of(struct phx_device *dev)
+{
+	size_t size;
+
+	/* Without a transfer that holds the device its pool may be going. */
+	pthread_mutex_lock(&pools_lock);
+	size = phx_staging_size(dev, dev->path);
+	pthread_mutex_unlock(&pools_lock);
+	return size;
 }
 
 /* Device memory that the module maps: 2 MiB aligned, as it demands. */
@@ -89,8 +101,7 @@ static int alloc_on_device(struct phx_chunk_pool *pool, size_t size)
 	pool->allocated = size + SPAN;
 	err = dev->ops->mem_alloc(dev->id, pool->allocated, &pool->memory);
 	if (err)
-		return phx_fail(err, "staging pool", "set a smaller PHX_STAGING_SIZE_MB",
-				"%zu MiB of memory of device %d", size >> 20, dev->id);
+		return err;
 	pool->device = (char *)(((uintptr_t)pool->memory + SPAN - 1) & ~(uintptr_t)(SPAN - 1));
 	err = phx_kernel_map(dev->kernel_fd, dev->id, pool->device, size, &mapping);
 	if (err) {
@@ -109,8 +120,7 @@ static int alloc_on_host(struct phx_chunk_pool *pool, size_t size)
 	pool->allocated = size;
 	err = ops->host_alloc(pool->dev ? pool->dev->id : 0, size, &pool->memory);
 	if (err)
-		return phx_fail(err, "chunk pool", "set a smaller PHX_STAGING_SIZE_MB",
-				"%zu MiB of host memory", size >> 20);
+		return err;
 	pool->io = pool->memory;
 	pool->device = pool->memory;
 	return 0;
@@ -129,7 +139,14 @@ static int alloc_memory(struct phx_chunk_pool *pool)
 		if (err != -ENOMEM || size <= SPAN)
 			break;
 	}
-	if (!err && size != pool->size)
+	if (err == -ENOMEM)
+		phx_fail(err, "chunk pool", "free memory, or set a smaller PHX_STAGING_SIZE_MB",
+			 "%zu MiB of %s memory, device %d", size >> 20,
+			 pool->on_device ? "device" : "host", pool->dev ? pool->dev->id : -1);
+	else if (err)
+		phx_fail(err, "chunk pool", NULL, "%zu MiB of %s memory, device %d", size >> 20,
+			 pool->on_device ? "mapped device" : "host", pool->dev ? pool->dev->id : -1);
+	else if (size != pool->size)
 		phx_log(PHXFS_LOG_WARN, "chunk pool of device %d: %zu MiB instead of %ld",
 			pool->dev ? pool->dev->id : -1, size >> 20, phx_config.staging_size_mb);
 	pool->size = size;
@@ -196,6 +213,7 @@ void phx_staging_drop(struct phx_device *dev)
 {
 	struct phx_chunk_pool *pool;
 
+	/* phx_staging_size_of() may look at it until the lock is ours. */
 	pthread_mutex_lock(&pools_lock);
 	pool = atomic_exchange(&pools[DEVICE_POOLS + dev->id], NULL);
 	pthread_mutex_unlock(&pools_lock);
@@ -295,30 +313,9 @@ void phx_chunk_put(struct phx_chunk *chunk)
 	chunk->pool = NULL;
 }
 
-int phx_chunk_to_device(struct phx_device *dev, struct phx_chunk *chunk, size_t at, void *addr,
-			size_t n)
+bool phx_chunk_on_device(const struct phx_chunk *chunk)
 {
-	phx_stats_copied(dev ? dev->id : -1, n);
-	if (!dev) {
-		memcpy(addr, chunk->io + at, n);
-		return 0;
-	}
-	if (chunk->pool->on_device)
-		return dev->ops->memcpy_dtod(dev->id, addr, chunk->device + at, n);
-	return dev->ops->memcpy_htod(dev->id, addr, chunk->device + at, n);
-}
-
-int phx_chunk_from_device(struct phx_device *dev, struct phx_chunk *chunk, size_t at,
-			  const void *addr, size_t n)
-{
-	phx_stats_copied(dev ? dev->id : -1, n);
-	if (!dev) {
-		memcpy(chunk->io + at, addr, n);
-		return 0;
-	}
-	if (chunk->pool->on_device)
-		return dev->ops->memcpy_dtod(dev->id, chunk->device + at, addr, n);
-	return dev->ops->memcpy_dtoh(dev->id, chunk->device + at, addr, n);
+	return chunk->pool->on_device;
 }
 
 /* ------------------------------------------------------------------- fork */

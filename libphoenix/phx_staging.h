@@ -32,6 +32,8 @@ struct phx_chunk {
 
 /* Bytes of the pool that serves transfers of @dev on @path (enum phxfs_path). */
 size_t phx_staging_size(struct phx_device *dev, int path);
+/* The same for those who hold nothing of the device. */
+size_t phx_staging_size_of(struct phx_device *dev);
 
 /* Make the pool in the memory of an open STAGING device. */
 int phx_staging_prepare(struct phx_device *dev);
@@ -48,14 +50,8 @@ int phx_chunk_get(struct phx_device *dev, int path, size_t want, bool wait,
 		  struct phx_chunk *chunk);
 void phx_chunk_put(struct phx_chunk *chunk);
 
-/*
- * Copy between @chunk, from byte @at, and memory at @addr: of @dev, or host
- * memory when @dev is NULL.
- */
-int phx_chunk_to_device(struct phx_device *dev, struct phx_chunk *chunk, size_t at, void *addr,
-			size_t n);
-int phx_chunk_from_device(struct phx_device *dev, struct phx_chunk *chunk, size_t at,
-			  const void *addr, size_t n);
+/* Whether it lies in device memory. */
+bool phx_chunk_on_device(const struct phx_chunk *chunk);
 
 void phx_staging_fork_prepare(void);
 void phx_staging_fork_parent(void);

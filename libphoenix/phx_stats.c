@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@
 #include "phx_device.h"
 #include "phx_error.h"
 #include "phx_init.h"
+#include "phx_sized.h"
 #include "phx_stats.h"
 
 #define WATCH_LIMIT_NS (60ULL * 1000000000) /* no honest viewer asks for more */
@@ -32,18 +34,23 @@ struct phx_stats_memory *phx_stats;
 /* Takes the counters where not even a page can be mapped at start. */
 static struct phx_stats_memory last_resort;
 static int stats_fd = -1;
+static dev_t stats_dev; /* which file stats_fd was opened as */
+static ino_t stats_ino;
 
 static int make_memfd(void)
 {
 	int fd = memfd_create(PHX_STATS_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct stat st;
 
 	if (fd < 0)
 		return -1;
-	if (ftruncate(fd, sizeof(struct phx_stats_memory)) ||
+	if (ftruncate(fd, sizeof(struct phx_stats_memory)) || fstat(fd, &st) ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
 		close(fd);
 		return -1;
 	}
+	stats_dev = st.st_dev;
+	stats_ino = st.st_ino;
 	return fd;
 }
 
@@ -81,6 +88,14 @@ void phx_stats_init(void)
 	stamp(phx_stats);
 }
 
+/* A daemon may have closed all descriptors, and the number be another file's. */
+static bool is_our_memfd(int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && st.st_dev == stats_dev && st.st_ino == stats_ino;
+}
+
 /*
  * The child counts from zero in memory of its own, mapped at the same place,
  * since pointers into it are held everywhere. The gauges describe what the
@@ -92,10 +107,13 @@ void phx_stats_fork_child(void)
 
 	memcpy(gauges, phx_stats->gauges, sizeof(gauges));
 	if (stats_fd >= 0) {
-		close(stats_fd);
+		if (is_our_memfd(stats_fd))
+			close(stats_fd);
 		stats_fd = make_memfd();
 	}
-	if (phx_stats == &last_resort || !map_at(phx_stats, stats_fd))
+	if (phx_stats != &last_resort && !map_at(phx_stats, stats_fd))
+		phx_stats = &last_resort; /* the mapping is still shared with the parent */
+	if (phx_stats == &last_resort)
 		memset(phx_stats, 0, sizeof(*phx_stats));
 	memcpy(phx_stats->gauges, gauges, sizeof(gauges));
 	stamp(phx_stats);
@@ -173,7 +191,7 @@ static uint64_t get(_Atomic uint64_t *counter)
 int phx_stats_sum(struct phx_stats_memory *memory, int slot, struct phxfs_stats *out)
 {
 	struct phx_gauges *gauges = &memory->gauges[slot];
-	struct phxfs_stats sum = { .size = out->size };
+	struct phxfs_stats sum = { 0 };
 
 	sum.registrations = atomic_load_explicit(&gauges->registrations, memory_order_relaxed);
 	sum.registered_bytes = get(&gauges->registered_bytes);
@@ -194,15 +212,16 @@ int phx_stats_sum(struct phx_stats_memory *memory, int slot, struct phxfs_stats 
 			}
 		}
 	}
-	memcpy(out, &sum, sizeof(sum));
+	phx_fill(out, &sum, sizeof(sum));
 	return 0;
 }
 
 int phxfs_stats(int device_id, struct phxfs_stats *out)
 {
-	if (!out || out->size < sizeof(*out))
-		return phx_fail(-EINVAL, "stats", "set size to sizeof(struct phxfs_stats)",
-				"%s", out ? "size too small" : "NULL");
+	int err = phx_check_size(out, PHX_SIZE_UPTO(struct phxfs_stats, write), "stats");
+
+	if (err)
+		return err;
 	phx_init();
 	if (device_id >= 0 && !phx_device_find(device_id))
 		return phx_device_missing(device_id, "stats");

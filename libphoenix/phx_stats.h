@@ -27,6 +27,7 @@ struct phx_counters {
 } __attribute__((aligned(64)));
 
 struct phx_gauges {
+	_Atomic uint32_t present; /* there is such a device */
 	_Atomic uint32_t registrations;
 	_Atomic uint64_t registered_bytes;
 } __attribute__((aligned(64)));
@@ -38,7 +39,7 @@ struct phx_histogram {
 
 /* The shared memory. A change of it changes PHX_STATS_VERSION. */
 #define PHX_STATS_MAGIC 0x7374617473786870ULL /* "phxstats" */
-#define PHX_STATS_VERSION 1
+#define PHX_STATS_VERSION 2
 #define PHX_STATS_NAME "phoenix-stats"
 struct phx_stats_memory {
 	uint64_t magic;

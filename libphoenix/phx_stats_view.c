@@ -17,6 +17,7 @@
 
 #include "phx_error.h"
 #include "phx_init.h"
+#include "phx_sized.h"
 #include "phx_stats.h"
 
 #define WATCH_NS (10ULL * 1000000000)
@@ -123,10 +124,14 @@ err_free:
 
 int phxfs_stats_view_read(phxfs_stats_view_t *view, int device_id, struct phxfs_stats *out)
 {
-	if (!view || !out || out->size < sizeof(*out))
-		return phx_fail(-EINVAL, "stats_view_read",
-				"set size to sizeof(struct phxfs_stats)", "arguments");
-	if (device_id + 1 >= PHX_STATS_SLOTS)
+	int err = phx_check_size(out, PHX_SIZE_UPTO(struct phxfs_stats, write), "stats_view_read");
+
+	if (err)
+		return err;
+	if (!view)
+		return phx_fail(-EINVAL, "stats_view_read", NULL, "NULL view");
+	if (device_id >= PHX_STATS_SLOTS - 1 ||
+	    (device_id >= 0 && !atomic_load(&view->memory->gauges[device_id + 1].present)))
 		return phx_fail(-ENODEV, "stats_view_read", NULL, "device %d", device_id);
 	watch(view->memory);
 	return phx_stats_sum(view->memory, device_id < 0 ? 0 : device_id + 1, out);
@@ -147,14 +152,18 @@ static uint64_t percentile(const uint64_t *bucket, uint64_t count, unsigned int 
 
 int phxfs_stats_view_latency(phxfs_stats_view_t *view, int op, struct phxfs_latency *out)
 {
-	struct phxfs_latency l = { .size = sizeof(l) };
+	struct phxfs_latency l = { 0 };
 	uint64_t bucket[PHX_STATS_BUCKETS];
 	struct phx_histogram *h;
+	int err;
 
-	if (!view || !out || out->size < sizeof(*out) ||
-	    (op != PHXFS_OP_READ && op != PHXFS_OP_WRITE))
-		return phx_fail(-EINVAL, "stats_view_latency",
-				"set size to sizeof(struct phxfs_latency)", "arguments");
+	err = phx_check_size(out, PHX_SIZE_UPTO(struct phxfs_latency, p999_ns),
+			     "stats_view_latency");
+	if (err)
+		return err;
+	if (!view || (op != PHXFS_OP_READ && op != PHXFS_OP_WRITE))
+		return phx_fail(-EINVAL, "stats_view_latency", NULL, "view %p, op %d",
+				(void *)view, op);
 	watch(view->memory);
 	h = &view->memory->latency[op == PHXFS_OP_WRITE];
 	/* The process goes on counting: take the count from what was read. */
@@ -162,14 +171,13 @@ int phxfs_stats_view_latency(phxfs_stats_view_t *view, int op, struct phxfs_late
 		bucket[i] = atomic_load_explicit(&h->bucket[i], memory_order_relaxed);
 		l.count += bucket[i];
 	}
-	l.size = out->size;
 	l.sum_ns = atomic_load_explicit(&h->sum_ns, memory_order_relaxed);
 	l.max_ns = atomic_load_explicit(&h->max_ns, memory_order_relaxed);
 	l.p50_ns = percentile(bucket, l.count, 500);
 	l.p90_ns = percentile(bucket, l.count, 900);
 	l.p99_ns = percentile(bucket, l.count, 990);
 	l.p999_ns = percentile(bucket, l.count, 999);
-	memcpy(out, &l, sizeof(l));
+	phx_fill(out, &l, sizeof(l));
 	return 0;
 }
 

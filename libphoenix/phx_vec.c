@@ -76,6 +76,11 @@ static ssize_t run(struct vec *v)
 {
 	size_t done = 0;
 
+	if (!v->count) { /* the kernel judges the descriptor */
+		ssize_t n = v->write ? pwritev(v->fd, NULL, 0, 0) : preadv(v->fd, NULL, 0, 0);
+
+		return n < 0 ? -errno : 0;
+	}
 	for (int i = 0; i < v->count;) {
 		int n = v->count - i < GROUP ? v->count - i : GROUP, err;
 		size_t moved;
@@ -109,6 +114,7 @@ static ssize_t transfer(bool write, int fd, int device_id, const struct phxfs_io
 			off_t f_offset)
 {
 	struct vec v = { .write = write, .fd = fd, .count = n };
+	unsigned int mark;
 	ssize_t result;
 	int err;
 
@@ -124,14 +130,17 @@ static ssize_t transfer(bool write, int fd, int device_id, const struct phxfs_io
 		free(v.xfers);
 		return err;
 	}
+	mark = phx_error_mark();
 	result = run(&v);
 	/* One transfer to the counters: the first buffer's. */
-	for (int i = 1; i < n; i++)
+	for (int i = 1; i < n; i++) {
+		atomic_fetch_add(&v.xfers[0].chunked, atomic_load(&v.xfers[i].chunked));
 		phx_xfer_drop(&v.xfers[i]);
+	}
 	if (n)
 		phx_xfer_end(&v.xfers[0], result);
 	free(v.xfers);
-	if (result < 0)
+	if (result < 0 && !phx_error_since(mark, (int)result))
 		phx_xfer_fail((int)result, write, fd, v.total, f_offset);
 	return result;
 }

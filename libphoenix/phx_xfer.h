@@ -16,6 +16,8 @@
 #include "phx_device.h"
 #include "phx_file.h"
 
+struct phx_chunk;
+
 struct phx_xfer {
 	int fd;
 	int device_id;             /* as given; negative for host buffers */
@@ -30,6 +32,7 @@ struct phx_xfer {
 	off_t off;                 /* file offset of byte 0 */
 	size_t uncounted;          /* bytes moved that phx_xfer_end() has to count */
 	_Atomic size_t chunked;    /* bytes of a direct transfer that went through chunks */
+	_Atomic size_t stop_at;    /* a slice that begins behind this is not started */
 	uint64_t start_ns;         /* 0: latency not measured */
 };
 
@@ -41,14 +44,17 @@ int phx_xfer_start(struct phx_xfer *x, bool write, int fd, int device_id, const 
 		   off_t buf_offset, size_t nbytes, off_t f_offset);
 /*
  * The same for a request of a batch. @near, or NULL: a started transfer that
- * holds a region and will not end before this one; where this one's buffer
- * lies in it too, that hold serves both and x->region is NULL.
+ * holds a region and will be ended with this one; where this one's buffer lies
+ * in it too, that hold serves both and x->region is NULL.
  */
 int phx_xfer_start_req(struct phx_xfer *x, bool write, const phxfs_io_req_t *r,
 		       const struct phx_xfer *near);
 /* Let go; @result: bytes, or -errno. */
 void phx_xfer_end(struct phx_xfer *x, ssize_t result);
 
+/* Resolve a read for phxfs_path_query(): what PHX_PATH would refuse too. */
+int phx_xfer_probe(struct phx_xfer *x, int fd, int device_id, const void *buf, size_t nbytes,
+		   off_t f_offset);
 /* Let go without counting: it was part of another, or never began. */
 void phx_xfer_drop(struct phx_xfer *x);
 
@@ -69,6 +75,15 @@ void phx_tally_flush(struct phx_tally *tally);
  * -errno of what stopped it.
  */
 int phx_xfer_part(struct phx_xfer *x, size_t at, size_t len, size_t *moved);
+
+/*
+ * Copy @n bytes between the buffer, from its byte @at, and @chunk, from its
+ * byte @in_chunk. 0, or -errno with the error recorded.
+ */
+int phx_xfer_from_chunk(struct phx_xfer *x, size_t at, struct phx_chunk *chunk, size_t in_chunk,
+			size_t n);
+int phx_xfer_to_chunk(struct phx_xfer *x, size_t at, struct phx_chunk *chunk, size_t in_chunk,
+		      size_t n);
 
 /* Move it all, with the worker pool's help where that pays; bytes or -errno. */
 ssize_t phx_xfer_run(struct phx_xfer *x);

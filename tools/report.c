@@ -138,7 +138,6 @@ const char *reason_name(int reason)
 		[PHXFS_REASON_BUFFERED_FD] = "buffered-fd",
 		[PHXFS_REASON_STAGING_MODE] = "staging-mode",
 		[PHXFS_REASON_NO_MODULE] = "no-module",
-		[PHXFS_REASON_APPEND] = "append",
 	};
 
 	return name_of(names, sizeof(names) / sizeof(*names), reason);

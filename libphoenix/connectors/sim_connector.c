@@ -148,6 +148,8 @@ static int pointer_device(const void *addr, struct devconn_pointer *out)
 	if (sim.pointer_query(addr, &p))
 		return -ENOENT;
 	out->device = find_device(p.dev);
+	if (out->device < 0)
+		return -ENOENT;
 	out->base = (uintptr_t)p.base;
 	out->len = p.size;
 	out->buffer_id = p.id;

@@ -19,16 +19,35 @@
 #include "../phx_file.h"
 #include "../phx_staging.h"
 
+/* Not worth starting: the batch is abandoned, or the transfer ends before it. */
+static inline bool is_void(struct phx_slice *slice)
+{
+	return atomic_load_explicit(&slice->job->cancelled, memory_order_relaxed) ||
+	       slice->at > atomic_load_explicit(&slice->x->stop_at, memory_order_relaxed);
+}
+
+/* The transfer's result ends in this slice: those behind it need not start. */
+static void note_end(struct phx_slice *slice)
+{
+	size_t stop_at = atomic_load_explicit(&slice->x->stop_at, memory_order_relaxed);
+
+	while (slice->at < stop_at &&
+	       !atomic_compare_exchange_weak(&slice->x->stop_at, &stop_at, slice->at))
+		;
+}
+
 void phx_worker_run_slice(struct phx_slice *slice)
 {
 	size_t moved = 0;
 
-	if (atomic_load_explicit(&slice->job->cancelled, memory_order_relaxed)) {
+	if (is_void(slice)) {
 		slice->err = -ECANCELED;
 	} else {
 		slice->err = phx_xfer_part(slice->x, slice->at + slice->moved,
 					   slice->len - slice->moved, &moved);
 		slice->moved += moved;
+		if (slice->moved < slice->len)
+			note_end(slice);
 	}
 	phx_job_finish(slice->job, 1);
 }
@@ -55,11 +74,16 @@ static bool through_chunk(const struct phx_slice *slice)
 	return slice->x->path != PHXFS_PATH_DIRECT;
 }
 
+static size_t below_cut(size_t n)
+{
+	return n & (phx_file_page - 1);
+}
+
 static size_t head_of(struct phx_slice *slice)
 {
 	off_t off = slice->x->off + (off_t)slice->at;
 
-	return phx_xfer_flags(slice->x) & O_DIRECT ? (size_t)off & (PHX_FILE_ALIGN - 1) : 0;
+	return phx_xfer_flags(slice->x) & O_DIRECT ? below_cut((size_t)off) : 0;
 }
 
 /* Whether the engine can move the slice's file side in one aligned operation. */
@@ -75,7 +99,7 @@ static inline bool fits_engine(struct phx_slice *slice)
 	if (!slice->len || flags & O_APPEND)
 		return false;
 	return !through_chunk(slice) || !(flags & O_DIRECT) ||
-	       (!head_of(slice) && !(slice->len & (PHX_FILE_ALIGN - 1)));
+	       (!head_of(slice) && !below_cut(slice->len));
 }
 
 static inline void start_io(struct phx_worker *worker, struct phx_slice *slice)
@@ -108,9 +132,9 @@ static bool start_chunked(struct phx_worker *worker, struct phx_slice *slice)
 	size_t head = head_of(slice), window;
 	int err;
 
-	window = head || phx_xfer_flags(slice->x) & O_DIRECT ?
-			 (head + slice->len + PHX_FILE_ALIGN - 1) & ~(PHX_FILE_ALIGN - 1) :
-			 slice->len;
+	window = head + slice->len;
+	if (phx_xfer_flags(slice->x) & O_DIRECT && below_cut(window))
+		window += phx_file_page - below_cut(window);
 	err = phx_chunk_get(slice->x->dev, slice->x->path, window, worker->chunks == 0,
 			    &slice->chunk);
 	if (err == -EAGAIN)
@@ -120,8 +144,7 @@ static bool start_chunked(struct phx_worker *worker, struct phx_slice *slice)
 		err = -EMSGSIZE;
 	}
 	if (!err && slice->x->write) {
-		err = phx_chunk_from_device(slice->x->dev, &slice->chunk, 0,
-					    slice->x->addr + slice->at, slice->len);
+		err = phx_xfer_to_chunk(slice->x, slice->at, &slice->chunk, 0, slice->len);
 		if (err)
 			phx_chunk_put(&slice->chunk);
 	}
@@ -138,7 +161,7 @@ static bool start_chunked(struct phx_worker *worker, struct phx_slice *slice)
 
 void phx_worker_start(struct phx_worker *worker, struct phx_slice *slice)
 {
-	if (atomic_load_explicit(&slice->job->cancelled, memory_order_relaxed))
+	if (is_void(slice))
 		phx_worker_run_slice(slice);
 	else if (!fits_engine(slice))
 		run_by_hand(worker, slice);
@@ -171,8 +194,8 @@ static void finish_chunked(struct phx_slice *slice)
 		moved = moved > head ? moved - head : 0;
 		moved = moved < slice->len ? moved : slice->len;
 		if (moved) {
-			int copied = phx_chunk_to_device(slice->x->dev, &slice->chunk, head,
-							 slice->x->addr + slice->at, moved);
+			int copied = phx_xfer_from_chunk(slice->x, slice->at, &slice->chunk, head,
+							 moved);
 
 			if (copied) {
 				moved = 0;
@@ -206,10 +229,14 @@ static bool settle(struct phx_worker *worker, struct phx_slice *slice)
 		slice->x->uncounted = slice->moved; /* the only slice: nobody else writes it */
 	else
 		phx_xfer_count(slice->x, slice->moved);
-	if (slice->moved == slice->len || !mendable(slice->err))
+	if (slice->moved == slice->len)
 		return true;
-	run_by_hand(worker, slice);
-	return false;
+	if (mendable(slice->err)) {
+		run_by_hand(worker, slice);
+		return false;
+	}
+	note_end(slice);
+	return true;
 }
 
 void phx_worker_reap(struct phx_worker *worker)
