@@ -118,6 +118,34 @@ static int alloc_slices(struct phx_job *job)
 	return job->slices ? 0 : -ENOMEM;
 }
 
+/*
+ * The common batch in one pass: small direct reads, one slice each. False: it
+ * is not that.
+ */
+static bool try_plain(struct phx_job *job)
+{
+	size_t count = (size_t)job->count;
+
+	job->slices = count ? malloc(count * sizeof(*job->slices)) : NULL;
+	if (!job->slices)
+		return false;
+	for (size_t i = 0; i < count; i++) {
+		struct phx_xfer *x = &job->xfers[i];
+
+		if (job->results[i] < 0 || x->write || x->path != PHXFS_PATH_DIRECT ||
+		    x->len > PHX_CHUNK_MIN / 2) {
+			phx_job_free(job);
+			return false;
+		}
+		set_slice(&job->slices[i], job, x, 0, x->len);
+	}
+	job->plain = true;
+	job->slice_count = count;
+	job->ordered = count;
+	atomic_init(&job->left, count);
+	return true;
+}
+
 int phx_job_init(struct phx_job *job, struct phx_xfer *xfers, ssize_t *results, int count,
 		 void (*done)(struct phx_job *job))
 {
@@ -128,6 +156,8 @@ int phx_job_init(struct phx_job *job, struct phx_xfer *xfers, ssize_t *results, 
 	job->results = results;
 	job->count = count;
 	job->done = done;
+	if (try_plain(job))
+		return 0;
 	count_all(job);
 	if (alloc_slices(job))
 		return -ENOMEM;

@@ -87,25 +87,21 @@ static bool all_claimed(const struct phx_job *job)
  */
 static struct phx_slice *claim(struct phx_job *job)
 {
+	bool ordered = job->next >= job->ordered;
+	size_t next = job->next, end = ordered ? job->slice_count : job->ordered, bytes = 0;
 	struct phx_slice *list = NULL, **tail = &list;
-	size_t bytes = 0;
-	int n = 0;
 
-	while (job->next < job->slice_count) {
-		struct phx_slice *slice = &job->slices[job->next];
-		bool ordered = job->next >= job->ordered;
+	if (!ordered && end - next > GRAIN)
+		end = next + GRAIN;
+	while (next < end && (ordered || bytes < GRAIN_BYTES)) {
+		struct phx_slice *slice = &job->slices[next++];
 
-		if (!ordered && n && (n >= GRAIN || bytes >= GRAIN_BYTES))
-			break;
-		if (ordered && n && job->next == job->ordered)
-			break;
-		job->next++;
 		bytes += slice->len;
-		n++;
 		*tail = slice;
-		slice->io.next = NULL;
 		tail = (struct phx_slice **)&slice->io.next;
 	}
+	*tail = NULL;
+	job->next = next;
 	return list;
 }
 

@@ -161,7 +161,12 @@ static bool start_chunked(struct phx_worker *worker, struct phx_slice *slice)
 
 void phx_worker_start(struct phx_worker *worker, struct phx_slice *slice)
 {
-	if (is_void(slice))
+	const struct phx_xfer *x = slice->x;
+
+	if (!x->write && x->path == PHXFS_PATH_DIRECT && slice->len && !slice->by_hand &&
+	    !is_void(slice))
+		start_direct(worker, slice); /* mostly: the rest is asked only otherwise */
+	else if (is_void(slice))
 		phx_worker_run_slice(slice);
 	else if (!fits_engine(slice))
 		run_by_hand(worker, slice);
