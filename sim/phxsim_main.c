@@ -256,7 +256,13 @@ SIM_ATTR(pins, "%llu", dev->pins);
 SIM_ATTR(persistent_pins, "%llu", dev->persistent);
 SIM_ATTR(pinned_bytes, "%llu", dev->pinned_pages << PHXSIM_PAGE_SHIFT);
 SIM_ATTR(reclaims, "%llu", dev->reclaims);
-SIM_ATTR(stale_puts, "%lld", (s64)(dev ? atomic64_read(&phxsim_stale_puts) : 0));
+
+/* of all devices: a put that finds nothing does not know whose it was */
+static ssize_t stale_puts_show(struct device *d, struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%lld\n", (long long)atomic64_read(&phxsim_stale_puts));
+}
+static DEVICE_ATTR_RO(stale_puts);
 
 static struct attribute *sim_attrs[] = {
 	&dev_attr_pci_bdf.attr,
