@@ -148,7 +148,8 @@ int phxfs_path_query(int fd, int device_id, const void *buf, size_t nbytes, off_
 	phx_init();
 	flags = fcntl(fd, F_GETFL);
 	if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY)
-		return phx_fail(-EBADF, "path_query", "open the file for reading", "descriptor %d", fd);
+		return phx_fail(-EBADF, "path_query", "open the file for reading",
+				"descriptor %d", fd);
 	err = phx_xfer_probe(&x, fd, device_id, buf, nbytes, f_offset);
 	if (err)
 		return err;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A pool is one span of memory cut into units of 64 KiB. A chunk is an aligned
- * run of 1, 2, 4 ... 64 units, marked in a bitmap in which a set bit is a free
- * unit; 64 units are just one word, so no run crosses words.
+ * A pool is cut into units of 64 KiB. A chunk is an aligned run of 1, 2, 4 ...
+ * 64 units, marked in a bitmap in which a set bit is a free unit; 64 units are
+ * just one word, so no run crosses words.
+ *
+ * Host memory comes in segments of 16 MiB, when it is first needed: pinning
+ * takes time, and a process that moves little should hold little. Memory of a
+ * STAGING device is one segment, registered with the module as a whole.
  *
  * Waiters are served in the order of their arrival, and a newcomer does not
  * overtake them, so that a stream of small requests cannot starve a large one
@@ -15,35 +19,42 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "phx_config.h"
 #include "phx_error.h"
 #include "phx_kernel.h"
 #include "phx_staging.h"
-#include "phx_stats.h"
 
 #define UNIT PHX_CHUNK_MIN
 #define WORD_UNITS 64
+#define WORD_BYTES (UNIT * WORD_UNITS)
 #define MAX_ORDER 6
-#define SPAN (2UL << 20) /* what the module maps a staging pool in */
+#define SPAN (2UL << 20)     /* what the module maps a staging pool in */
+#define SEGMENT (16UL << 20) /* of host memory */
 
 enum { HOST_POOL = 0, PINNED_POOLS = 1, DEVICE_POOLS = 1 + PHX_MAX_DEVICES,
        POOLS = 1 + 2 * PHX_MAX_DEVICES };
 
+struct segment {
+	char *io;     /* where file I/O reaches it */
+	char *device; /* where the device's copies reach it */
+};
+
 struct phx_chunk_pool {
 	/* Constant: */
-	char *io;                /* where file I/O reaches it */
-	char *device;            /* where the device's copies reach it */
 	struct phx_device *dev;  /* NULL: plain host memory */
 	bool on_device;          /* the memory is the device's own */
-	void *memory;            /* as allocated */
-	size_t allocated, size;
-	unsigned int words;
+	_Atomic size_t size;     /* may shrink, once, when memory is short */
+	size_t segment_size;
+	void *memory;            /* on_device: as allocated */
+	size_t allocated;
+	/* Protected by: lock */
 	pthread_mutex_t lock;
 	pthread_cond_t returned;
-	unsigned long next_ticket, serving; /* protected by: lock */
-	uint64_t free[];                    /* protected by: lock */
+	unsigned long next_ticket, serving;
+	size_t backed;           /* bytes, from the start, that have memory */
+	struct segment *segments;
+	uint64_t *free;          /* a word for each WORD_BYTES */
 };
 
 static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -91,10 +102,13 @@ size_t phx_staging_size_of(struct phx_device *dev)
 	return size;
 }
 
+/* ----------------------------------------------------------------- memory */
+
 /* Device memory that the module maps: 2 MiB aligned, as it demands. */
-static int alloc_on_device(struct phx_chunk_pool *pool, size_t size)
+static int map_on_device(struct phx_chunk_pool *pool, size_t size)
 {
 	struct phx_device *dev = pool->dev;
+	struct segment *segment = &pool->segments[0];
 	void *mapping;
 	int err;
 
@@ -102,80 +116,104 @@ static int alloc_on_device(struct phx_chunk_pool *pool, size_t size)
 	err = dev->ops->mem_alloc(dev->id, pool->allocated, &pool->memory);
 	if (err)
 		return err;
-	pool->device = (char *)(((uintptr_t)pool->memory + SPAN - 1) & ~(uintptr_t)(SPAN - 1));
-	err = phx_kernel_map(dev->kernel_fd, dev->id, pool->device, size, &mapping);
+	segment->device = (char *)(((uintptr_t)pool->memory + SPAN - 1) & ~(uintptr_t)(SPAN - 1));
+	err = phx_kernel_map(dev->kernel_fd, dev->id, segment->device, size, &mapping);
 	if (err) {
 		dev->ops->mem_free(dev->id, pool->memory, pool->allocated);
 		return err;
 	}
-	pool->io = mapping;
+	segment->io = mapping;
 	return 0;
 }
 
-static int alloc_on_host(struct phx_chunk_pool *pool, size_t size)
+/* Halve the size until it can be had, down to what still makes progress. */
+static int make_on_device(struct phx_chunk_pool *pool)
 {
-	const struct devconn_ops *ops = pool->dev ? pool->dev->ops : &host_connector;
+	size_t size = (pool->size + SPAN - 1) & ~(SPAN - 1);
 	int err;
 
-	pool->allocated = size;
-	err = ops->host_alloc(pool->dev ? pool->dev->id : 0, size, &pool->memory);
-	if (err)
-		return err;
-	pool->io = pool->memory;
-	pool->device = pool->memory;
-	return 0;
-}
-
-/* Halve the size until memory can be had, down to what still makes progress. */
-static int alloc_memory(struct phx_chunk_pool *pool)
-{
-	size_t size = pool->size;
-	int err;
-
-	for (;; size /= 2) {
-		if (pool->on_device)
-			size = (size + SPAN - 1) & ~(SPAN - 1);
-		err = pool->on_device ? alloc_on_device(pool, size) : alloc_on_host(pool, size);
+	for (;;) {
+		err = map_on_device(pool, size);
 		if (err != -ENOMEM || size <= SPAN)
 			break;
+		size = (size / 2 + SPAN - 1) & ~(SPAN - 1);
 	}
-	if (err == -ENOMEM)
-		phx_fail(err, "chunk pool", "free memory, or set a smaller PHX_STAGING_SIZE_MB",
-			 "%zu MiB of %s memory, device %d", size >> 20,
-			 pool->on_device ? "device" : "host", pool->dev ? pool->dev->id : -1);
-	else if (err)
-		phx_fail(err, "chunk pool", NULL, "%zu MiB of %s memory, device %d", size >> 20,
-			 pool->on_device ? "mapped device" : "host", pool->dev ? pool->dev->id : -1);
-	else if (size != pool->size)
-		phx_log(PHXFS_LOG_WARN, "chunk pool of device %d: %zu MiB instead of %ld",
-			pool->dev ? pool->dev->id : -1, size >> 20, phx_config.staging_size_mb);
+	if (err)
+		return phx_fail(err, "staging pool", "set a smaller PHX_STAGING_SIZE_MB",
+				"%zu MiB in memory of device %d", size >> 20, pool->dev->id);
+	if (size < pool->size)
+		phx_log(PHXFS_LOG_WARN, "staging pool of device %d: %zu MiB instead of %ld",
+			pool->dev->id, size >> 20, phx_config.staging_size_mb);
 	pool->size = size;
-	return err;
+	pool->segment_size = size;
+	return 0;
+}
+
+static void set_free(struct phx_chunk_pool *pool, size_t from, size_t to)
+{
+	for (size_t u = from / UNIT; u < to / UNIT; u++)
+		pool->free[u / WORD_UNITS] |= 1ULL << (u % WORD_UNITS);
+	pool->backed = to;
+}
+
+/* One more segment of host memory, with the lock held; false: there is none. */
+static bool grow(struct phx_chunk_pool *pool)
+{
+	const struct devconn_ops *ops = pool->dev ? pool->dev->ops : &host_connector;
+	size_t left = pool->size - pool->backed;
+	size_t len = left < SEGMENT ? left : SEGMENT;
+	struct segment *segment = &pool->segments[pool->backed / SEGMENT];
+	void *memory;
+
+	if (!len)
+		return false;
+	if (ops->host_alloc(pool->dev ? pool->dev->id : 0, len, &memory)) {
+		pool->size = pool->backed; /* that is all */
+		return false;
+	}
+	segment->io = memory;
+	segment->device = memory;
+	set_free(pool, pool->backed, pool->backed + len);
+	return true;
+}
+
+static void free_pool(struct phx_chunk_pool *pool)
+{
+	free(pool->free);
+	free(pool->segments);
+	free(pool);
 }
 
 static int make_pool(struct phx_device *dev, bool on_device, struct phx_chunk_pool **out)
 {
-	size_t size = configured_size();
-	unsigned int words = (unsigned int)((size + SPAN) / UNIT / WORD_UNITS + 1);
-	struct phx_chunk_pool *pool;
-	int err;
+	struct phx_chunk_pool *pool = calloc(1, sizeof(*pool));
+	size_t size = configured_size() + SPAN; /* rounding included */
+	int err = 0;
 
-	pool = calloc(1, sizeof(*pool) + words * sizeof(pool->free[0]));
 	if (!pool)
-		return phx_fail(-ENOMEM, "chunk pool", NULL, "its bitmap");
+		return phx_fail(-ENOMEM, "chunk pool", NULL, "no memory for it");
 	pool->dev = dev;
 	pool->on_device = on_device;
-	pool->words = words;
-	pool->size = size;
-	err = alloc_memory(pool);
+	pool->size = configured_size();
+	pool->segment_size = SEGMENT;
+	pool->segments = calloc(size / SEGMENT + 1, sizeof(*pool->segments));
+	pool->free = calloc(size / WORD_BYTES + 1, sizeof(*pool->free));
+	if (!pool->segments || !pool->free)
+		err = phx_fail(-ENOMEM, "chunk pool", NULL, "no memory for its bitmap");
+	else if (on_device)
+		err = make_on_device(pool);
+	else if (!grow(pool))
+		err = phx_fail(-ENOMEM, "chunk pool", "free memory, or set a smaller "
+			       "PHX_STAGING_SIZE_MB", "host memory for device %d",
+			       dev ? dev->id : -1);
 	if (err) {
-		free(pool);
+		free_pool(pool);
 		return err;
 	}
+	if (on_device)
+		set_free(pool, 0, pool->size);
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->returned, NULL);
-	for (size_t i = 0; i < pool->size / UNIT; i++)
-		pool->free[i / WORD_UNITS] |= 1ULL << (i % WORD_UNITS);
 	*out = pool;
 	return 0;
 }
@@ -219,35 +257,19 @@ void phx_staging_drop(struct phx_device *dev)
 	pthread_mutex_unlock(&pools_lock);
 	if (!pool)
 		return;
-	phx_kernel_unmap(dev->kernel_fd, dev->id, pool->device, pool->size, pool->io);
+	phx_kernel_unmap(dev->kernel_fd, dev->id, pool->segments[0].device, pool->size,
+			 pool->segments[0].io);
 	dev->ops->mem_free(dev->id, pool->memory, pool->allocated);
 	pthread_mutex_destroy(&pool->lock);
 	pthread_cond_destroy(&pool->returned);
-	free(pool);
+	free_pool(pool);
 }
+
+/* ----------------------------------------------------------------- chunks */
 
 static uint64_t run_mask(unsigned int order)
 {
 	return order == MAX_ORDER ? UINT64_MAX : (1ULL << (1U << order)) - 1;
-}
-
-/* Take an aligned run of 2^order units; false: there is none. */
-static bool take(struct phx_chunk_pool *pool, unsigned int order, unsigned int *unit)
-{
-	uint64_t mask = run_mask(order);
-
-	for (unsigned int w = 0; w < pool->words; w++) {
-		if (!pool->free[w])
-			continue;
-		for (unsigned int bit = 0; bit < WORD_UNITS; bit += 1U << order) {
-			if ((pool->free[w] >> bit & mask) == mask) {
-				pool->free[w] &= ~(mask << bit);
-				*unit = w * WORD_UNITS + bit;
-				return true;
-			}
-		}
-	}
-	return false;
 }
 
 static unsigned int order_of(size_t want)
@@ -259,17 +281,49 @@ static unsigned int order_of(size_t want)
 	return order;
 }
 
-/* The largest run of up to @order, with the lock held. */
+static void fill_chunk(struct phx_chunk_pool *pool, unsigned int unit, unsigned int order,
+		       struct phx_chunk *chunk)
+{
+	size_t at = unit * UNIT;
+	struct segment *segment = &pool->segments[at / pool->segment_size];
+
+	at %= pool->segment_size;
+	chunk->pool = pool;
+	chunk->unit = unit;
+	chunk->size = UNIT << order;
+	chunk->io = segment->io + at;
+	chunk->device = segment->device + at;
+}
+
+/* Take an aligned run of 2^order units; false: there is none. */
+static bool take(struct phx_chunk_pool *pool, unsigned int order, struct phx_chunk *chunk)
+{
+	uint64_t mask = run_mask(order);
+
+	for (size_t w = 0; w * WORD_BYTES < pool->backed; w++) {
+		if (!pool->free[w])
+			continue;
+		for (unsigned int bit = 0; bit < WORD_UNITS; bit += 1U << order) {
+			if ((pool->free[w] >> bit & mask) == mask) {
+				pool->free[w] &= ~(mask << bit);
+				fill_chunk(pool, (unsigned int)w * WORD_UNITS + bit, order, chunk);
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+/* A run of @order, from new memory if need be; else the largest there is. */
 static bool take_best(struct phx_chunk_pool *pool, unsigned int order, struct phx_chunk *chunk)
 {
-	for (int o = (int)order; o >= 0; o--) {
-		if (take(pool, (unsigned int)o, &chunk->unit)) {
-			chunk->pool = pool;
-			chunk->size = UNIT << o;
-			chunk->io = pool->io + chunk->unit * UNIT;
-			chunk->device = pool->device + chunk->unit * UNIT;
+	do {
+		if (take(pool, order, chunk))
 			return true;
-		}
+	} while (grow(pool));
+	while (order-- > 0) {
+		if (take(pool, order, chunk))
+			return true;
 	}
 	return false;
 }
@@ -357,8 +411,7 @@ void phx_staging_fork_child(void)
 			atomic_store(&pools[i], NULL);
 			continue;
 		}
-		for (size_t u = 0; u < pool->size / UNIT; u++)
-			pool->free[u / WORD_UNITS] |= 1ULL << (u % WORD_UNITS);
+		set_free(pool, 0, pool->backed);
 		pool->serving = pool->next_ticket;
 		pthread_cond_init(&pool->returned, NULL);
 		pthread_mutex_unlock(&pool->lock);

@@ -97,9 +97,7 @@ static int init(char *text, size_t size)
 	}
 	err = sim.init();
 	if (err) {
-		snprintf(text, size,
-			 err == -ENODEV ? "libphxsim.so found, but no device" : "libphxsim.so refuses: %s",
-			 strerrorname_np(-err));
+		snprintf(text, size, "libphxsim.so: %s", strerrordesc_np(-err));
 		dlclose(library);
 		return err;
 	}
