@@ -31,13 +31,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "phx_error.h"
 #include "phx_init.h"
 #include "phx_job.h"
 #include "phx_queue.h"
+#include "phx_time.h"
 #include "phx_xfer.h"
 #include "io_engine/io_engine.h"
 #include "io_engine/io_pool.h"
@@ -247,18 +247,12 @@ static void job_done(struct phx_job *job)
 
 /* ------------------------------------------------------------------- ring */
 
-/* Errors that the exact, synchronous transfer may get around. */
-static bool mendable(int err)
-{
-	return err == -EINVAL || err == -EAGAIN || err == -EOPNOTSUPP;
-}
-
 static void ring_finished(phxfs_queue_t *q, struct slot *slot)
 {
 	struct phx_io *io = &slot->io;
 
 	phx_xfer_count(&slot->x, io->moved);
-	if (io->moved < io->len && mendable(io->err)) {
+	if (io->moved < io->len && phx_io_mendable(io->err)) {
 		q->jobs++;
 		start_job(q, slot, io->moved);
 		return;
@@ -389,38 +383,27 @@ int phxfs_queue_submit(phxfs_queue_t *q, int op, const phxfs_io_req_t *reqs,
 
 /* ---------------------------------------------------------------- waiting */
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 /* What is left until @deadline; false: nothing. */
 static bool time_left(uint64_t deadline, struct timespec *left)
 {
-	uint64_t now = now_ns();
+	uint64_t now = phx_now_ns();
 
 	if (now >= deadline)
 		return false;
-	left->tv_sec = (time_t)((deadline - now) / 1000000000);
-	left->tv_nsec = (long)((deadline - now) % 1000000000);
+	*left = phx_timespec(deadline - now);
 	return true;
 }
 
 static void sleep_on_condition(phxfs_queue_t *q, const struct timespec *left)
 {
 	struct timespec until;
-	uint64_t end;
 
 	if (!left) {
 		pthread_cond_wait(&q->finished_some, &q->lock);
 		return;
 	}
-	end = now_ns() + (uint64_t)left->tv_sec * 1000000000 + (uint64_t)left->tv_nsec;
-	until.tv_sec = (time_t)(end / 1000000000);
-	until.tv_nsec = (long)(end % 1000000000);
+	until = phx_timespec(phx_now_ns() + (uint64_t)left->tv_sec * 1000000000 +
+			     (uint64_t)left->tv_nsec);
 	pthread_cond_timedwait(&q->finished_some, &q->lock, &until);
 }
 
@@ -466,7 +449,7 @@ static int take(phxfs_queue_t *q, struct phxfs_completion *out, int max)
 		struct slot *slot = pop(&q->done);
 
 		out[n++] = (struct phxfs_completion){ slot->user_data, slot->result };
-		if (slot->result < 0 && slot->result != -EFAULT && slot->result != -ECANCELED)
+		if (slot->result < 0 && slot->result != -ECANCELED)
 			phx_xfer_fail((int)slot->result, slot->x.write, slot->x.fd, slot->x.len,
 				      slot->x.off);
 		slot->state = SLOT_FREE;
@@ -492,7 +475,7 @@ int phxfs_queue_wait(phxfs_queue_t *q, struct phxfs_completion *out, int min, in
 		return phx_fail(-EINVAL, "queue_wait", NULL, "min %d, max %d, out %p", min, max,
 				(void *)out);
 	if (timeout && timeout->tv_sec < LONGEST_WAIT)
-		deadline = now_ns() + (uint64_t)timeout->tv_sec * 1000000000 +
+		deadline = phx_now_ns() + (uint64_t)timeout->tv_sec * 1000000000 +
 			   (uint64_t)timeout->tv_nsec;
 	pthread_mutex_lock(&q->lock);
 	wait_until(q, (unsigned int)min, deadline);
@@ -659,7 +642,7 @@ static int init_queue(phxfs_queue_t *q, unsigned int depth)
 	err = phx_engine_create(depth, true, &q->ops, &q->engine);
 	if (err)
 		return err;
-	q->ring = q->ops != &phx_engine_sync;
+	q->ring = q->ops->asynchronous;
 	q->generation = phx_fork_generation();
 	q->depth = depth;
 	q->eventfd = -1;

@@ -11,11 +11,11 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "phx_device.h"
 #include "phx_queue.h"
 #include "phx_region.h"
+#include "phx_time.h"
 
 #define SLAB 64 /* regions allocated at once */
 
@@ -60,12 +60,7 @@ static void wait_changed(struct phx_device *dev, bool polled)
 		pthread_cond_wait(&dev->changed, &dev->lock);
 		return;
 	}
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
+	until = phx_timespec(phx_now_ns() + 1000000);
 	pthread_cond_clockwait(&dev->changed, &dev->lock, CLOCK_MONOTONIC, &until);
 }
 

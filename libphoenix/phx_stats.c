@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "phx_config.h"
@@ -25,6 +24,7 @@
 #include "phx_init.h"
 #include "phx_sized.h"
 #include "phx_stats.h"
+#include "phx_time.h"
 
 #define WATCH_LIMIT_NS (60ULL * 1000000000) /* no honest viewer asks for more */
 
@@ -128,18 +128,10 @@ unsigned int phx_stats_new_shard(void)
 	return phx_stats_shard;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 uint64_t phx_stats_now_watched(void)
 {
 	uint64_t until = atomic_load_explicit(&phx_stats->watch_until_ns, memory_order_relaxed);
-	uint64_t now = now_ns();
+	uint64_t now = phx_now_ns();
 
 	if (now < until && until - now < WATCH_LIMIT_NS)
 		return now;
@@ -172,7 +164,7 @@ uint64_t phx_stats_bucket_top(unsigned int bucket)
 void phx_stats_latency(bool write, uint64_t start_ns)
 {
 	struct phx_histogram *h = &phx_stats->latency[write];
-	uint64_t now = now_ns();
+	uint64_t now = phx_now_ns();
 	uint64_t ns = now > start_ns ? now - start_ns : 0;
 	uint64_t max = atomic_load_explicit(&h->max_ns, memory_order_relaxed);
 

@@ -12,13 +12,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "phx_error.h"
 #include "phx_init.h"
 #include "phx_sized.h"
 #include "phx_stats.h"
+#include "phx_time.h"
 
 #define WATCH_NS (10ULL * 1000000000)
 
@@ -28,11 +28,7 @@ struct phxfs_stats_view {
 
 static void watch(struct phx_stats_memory *memory)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	atomic_store_explicit(&memory->watch_until_ns,
-			      (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec + WATCH_NS,
+	atomic_store_explicit(&memory->watch_until_ns, phx_now_ns() + WATCH_NS,
 			      memory_order_relaxed);
 }
 

@@ -13,6 +13,7 @@
 #ifndef IO_ENGINE_H
 #define IO_ENGINE_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -35,16 +36,32 @@ struct phx_io {
 	struct phx_io *next; /* in the list that reap() returns */
 };
 
+/*
+ * Errors of an operation that the exact, synchronous transfer may get around,
+ * or where pread(2) and pwrite(2) say it differently (-EBADF). -EFAULT and
+ * -ECANCELED are also what the kernel says of the operations of a thread that
+ * has ended since it started them.
+ */
+static inline bool phx_io_mendable(int err)
+{
+	return err == -EINVAL || err == -EAGAIN || err == -EOPNOTSUPP || err == -EBADF ||
+	       err == -EFAULT || err == -ECANCELED;
+}
+
 struct phx_engine;
 
 struct phx_engine_ops {
 	const char *name;
+	bool asynchronous; /* operations finish later than in start() */
 	/* Can it be used in this process at all? 0 or -errno. */
 	int (*probe)(void);
 	int (*create)(unsigned int depth, bool shared, struct phx_engine **out);
 	/* Nothing may be in flight, except in a forked child. */
 	void (*destroy)(struct phx_engine *engine);
-	/* Take @io. -EAGAIN: @depth are in flight already. */
+	/*
+	 * Take @io. -EAGAIN: @depth are in flight already, or there is no room for
+	 * one more now; -EOPNOTSUPP: it is not for this engine.
+	 */
 	int (*start)(struct phx_engine *engine, struct phx_io *io);
 	/* Hand what was started to the kernel. */
 	int (*flush)(struct phx_engine *engine);

@@ -20,7 +20,9 @@
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <stdatomic.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -165,10 +167,37 @@ static void put_or_keep(struct phx_engine *engine, struct phx_io *io)
 	engine->restart = io;
 }
 
+/*
+ * Pipes, sockets and the like have no offsets: pread(2) refuses them, but the
+ * ring would take what is in them, or wait for ever for something to come.
+ * Descriptors that were found to be files are remembered by number; a number
+ * that a program reuses for something else is its own mistake.
+ */
+static __attribute__((noinline, cold)) bool look_at(_Atomic unsigned int *known, int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) || !(S_ISREG(st.st_mode) || S_ISBLK(st.st_mode)))
+		return false;
+	atomic_store_explicit(known, (unsigned int)fd + 1, memory_order_relaxed);
+	return true;
+}
+
+static inline bool has_offsets(int fd)
+{
+	static _Atomic unsigned int files[256]; /* each a descriptor + 1 */
+	_Atomic unsigned int *known = &files[fd & 255];
+
+	return atomic_load_explicit(known, memory_order_relaxed) == (unsigned int)fd + 1 ||
+	       look_at(known, fd);
+}
+
 static int start(struct phx_engine *engine, struct phx_io *io)
 {
 	if (engine->in_flight == engine->depth)
 		return -EAGAIN;
+	if (!has_offsets(io->fd))
+		return -EOPNOTSUPP;
 	io->moved = 0;
 	io->err = 0;
 	io->tries = 0;
@@ -304,6 +333,7 @@ static int notify(struct phx_engine *engine, int fd)
 
 const struct phx_engine_ops phx_engine_io_uring = {
 	.name = "io_uring",
+	.asynchronous = true,
 	.probe = probe,
 	.create = create,
 	.destroy = destroy,

@@ -213,12 +213,6 @@ static void finish_chunked(struct phx_slice *slice)
 	slice->err = err;
 }
 
-/* Errors that the exact, synchronous transfer may get around. */
-static bool mendable(int err)
-{
-	return err == -EINVAL || err == -EAGAIN || err == -EOPNOTSUPP;
-}
-
 /* False: it was not all moved, and is gone on with by hand. */
 static bool settle(struct phx_worker *worker, struct phx_slice *slice)
 {
@@ -236,7 +230,7 @@ static bool settle(struct phx_worker *worker, struct phx_slice *slice)
 		phx_xfer_count(slice->x, slice->moved);
 	if (slice->moved == slice->len)
 		return true;
-	if (mendable(slice->err)) {
+	if (phx_io_mendable(slice->err)) {
 		run_by_hand(worker, slice);
 		return false;
 	}

@@ -11,9 +11,15 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -247,6 +253,98 @@ static void late_eventfd(void)
 	EQ(phxfs_queue_destroy(q), 0);
 }
 
+/* ---------------------------------------------------- strange submitters */
+
+static void *submit_and_exit(void *arg)
+{
+	for (size_t i = 0; i < 32; i++) {
+		phxfs_io_req_t r = request(shared_fd, arg, i * 16 * LEN, 16 * LEN);
+
+		EQ(phxfs_queue_submit(shared, PHXFS_OP_READ, &r, NULL, 1), 1);
+	}
+	return NULL;
+}
+
+/* What a thread has submitted is not its own: it may end before that does. */
+static void exiting_submitters(void)
+{
+	unsigned char *memory = stress_memory(512 * LEN);
+	struct phxfs_completion done[32];
+	pthread_t thread;
+
+	shared_fd = stress_file(512 * LEN, O_RDONLY);
+	EQ(phxfs_queue_create(64, &shared), 0);
+	for (int round = 0; round < 5; round++) {
+		CHECK(!fsync(shared_fd));
+		EQ(posix_fadvise(shared_fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+		EQ(pthread_create(&thread, NULL, submit_and_exit, memory), 0);
+		EQ(pthread_join(thread, NULL), 0);
+		EQ(phxfs_queue_wait(shared, done, 32, 32, NULL), 32);
+		for (int i = 0; i < 32; i++)
+			EQ(done[i].result, 16 * LEN);
+	}
+	for (size_t i = 0; i < 512 * LEN; i++)
+		CHECK(memory[i] == stress_byte(i));
+	EQ(phxfs_queue_destroy(shared), 0);
+}
+
+/* One request on a descriptor of the wrong kind, by a batch and by a queue. */
+static void refused(int fd, void *memory)
+{
+	struct phxfs_completion done;
+	char byte;
+
+	for (int device = -1; device <= 0; device++) {
+		for (int op = PHXFS_OP_READ; op <= PHXFS_OP_WRITE; op++) {
+			ssize_t want = op == PHXFS_OP_READ ? pread(fd, &byte, 1, 0) :
+							     pwrite(fd, &byte, 1, 0);
+			phxfs_io_req_t r = { .fd = fd, .device_id = device, .buf = memory,
+					     .nbytes = 1 };
+
+			want = want < 0 ? -errno : want;
+			EQ(op == PHXFS_OP_READ ? phxfs_read_batch(&r, 1) :
+						 phxfs_write_batch(&r, 1),
+			   want != 1);
+			EQ(r.result, want);
+			EQ(phxfs_queue_submit(shared, op, &r, NULL, 1), 1);
+			EQ(phxfs_queue_wait(shared, &done, 1, 1, NULL), 1);
+			EQ(done.result, want);
+		}
+	}
+}
+
+static void descriptors_without_offsets(void)
+{
+	void *memory = stress_memory(LEN);
+	int fds[2];
+
+	EQ(phxfs_queue_create(4, &shared), 0);
+	CHECK(!pipe(fds));
+	refused(fds[0], memory);
+	refused(fds[1], memory);
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, fds));
+	refused(fds[0], memory);
+	refused(eventfd(1, 0), memory);
+	refused(timerfd_create(CLOCK_MONOTONIC, 0), memory);
+	refused(inotify_init(), memory);
+	refused(epoll_create1(0), memory);
+	refused(memfd_create("m", 0), memory);
+	refused(open(".", O_RDONLY), memory);
+	refused(open(".", O_PATH), memory);
+	refused(open("/dev/null", O_RDWR), memory);
+	refused(open("/dev/zero", O_RDWR), memory);
+	refused(open("/proc/self/stat", O_RDONLY), memory);
+	refused(open("/proc/self/mem", O_RDWR), memory);
+	refused(stress_file(10, O_RDONLY), memory);
+	refused(stress_file(10, O_WRONLY), memory);
+	refused(stress_file(10, O_RDWR | O_NONBLOCK), memory);
+	refused(1000000, memory);
+	refused(INT32_MAX, memory);
+	refused(-1, memory);
+	refused(INT32_MIN, memory);
+	EQ(phxfs_queue_destroy(shared), 0);
+}
+
 /* --------------------------------------------- a kernel without memory */
 
 #define MARK 0x5a5a
@@ -342,6 +440,13 @@ static const struct stress_case cases[] = {
 	{ "longest_timeout_sync", longest_timeout, "PHX_IO_ENGINE=sync", 20 },
 	{ "late_eventfd", late_eventfd, NULL, 20 },
 	{ "late_eventfd_sync", late_eventfd, "PHX_IO_ENGINE=sync", 20 },
+	{ "exiting_submitters", exiting_submitters, NULL, 60 },
+	{ "exiting_submitters_bounce", exiting_submitters, "PHX_PATH=bounce", 60 },
+	{ "descriptors_without_offsets", descriptors_without_offsets, NULL, 20 },
+	{ "descriptors_without_offsets_sync", descriptors_without_offsets, "PHX_IO_ENGINE=sync",
+	  20 },
+	{ "descriptors_without_offsets_bounce", descriptors_without_offsets, "PHX_PATH=bounce",
+	  20 },
 	{ "refused_submissions", refused_submissions, "PHX_IO_ENGINE=io_uring", 40 },
 };
 
