@@ -519,10 +519,15 @@ static int listen_socket(struct p2p_engine *e, bool bind_only_ip)
 		else
 			setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
 	}
-	/* for a port that was asked for: a restart must not wait for old connections to fade */
+	/*
+	 * A restart on the same port must not wait until old connections have faded,
+	 * so both lives need the flag; but a port that the kernel chooses must be
+	 * chosen without it, or two engines may be given the same.
+	 */
 	if (e->config.port)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (bind(fd, &a.sa, p2p_sockaddr_len(&a)) || listen(fd, 1024) ||
+	if (bind(fd, &a.sa, p2p_sockaddr_len(&a)) ||
+	    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) || listen(fd, 1024) ||
 	    getsockname(fd, &a.sa, &len)) {
 		rc = -errno;
 		p2p_fd_close(fd);

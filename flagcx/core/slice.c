@@ -34,13 +34,13 @@ size_t p2p_cut_next(const struct p2p_cut *cut, size_t left)
 
 size_t p2p_cut_count(const struct p2p_cut *cut, size_t len)
 {
-	size_t n, step = P2P_MIN(cut->block, cut->limit);
+	size_t n = 0, step = P2P_MIN(cut->block, cut->limit);
 
-	if (!len)
-		return 0;
-	/* whole steps first; the last two slices are where the rules bite */
-	n = len / step > 2 ? len / step - 2 : 0;
-	len -= n * step;
+	/* whole steps first; the last slices are where the rules bite */
+	if (len > 3 * step) {
+		n = len / step - 2;
+		len -= n * step;
+	}
 	while (len) {
 		len -= p2p_cut_next(cut, len);
 		n++;

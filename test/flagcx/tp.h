@@ -72,15 +72,18 @@ void tp_sleep(double seconds);
 /* Resident memory of this process, bytes; CPU seconds used; open descriptors; threads. */
 size_t tp_rss(void);
 double tp_cpu(void);
+/* CPU seconds of the calling thread: what a call costs, whoever else wants the processor. */
+double tp_thread_cpu(void);
 int tp_fds(void);
 int tp_threads(void);
 /* Wait up to so many seconds for the condition, looking every millisecond. */
 #define TP_WITHIN(seconds, cond) \
 	do { \
 		double until_ = tp_now() + (seconds); \
-		while (!(cond) && tp_now() < until_) \
+		bool met_; \
+		while (!(met_ = (cond)) && tp_now() < until_) \
 			tp_sleep(0.001); \
-		if (!(cond)) \
+		if (!met_) \
 			tp_fail(__FILE__, __LINE__, "not within %g s: %s", (double)(seconds), \
 				#cond); \
 	} while (0)

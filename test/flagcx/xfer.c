@@ -196,8 +196,8 @@ static void one_bad_key_fails_the_transfer_only(void)
 		}
 		b.desc[5].rkey ^= 0x1000;
 		TP_OK(write ? flagcxP2pEngineWriteVector(c, b.mr, b.local, b.size, b.desc, 8, &id,
-							 NULL) :
-			      flagcxP2pEngineReadVector(c, b.mr, b.local, b.size, b.desc, 8, &id,
+							 NULL)
+			    : flagcxP2pEngineReadVector(c, b.mr, b.local, b.size, b.desc, 8, &id,
 							NULL));
 		do {
 			TP_OK(flagcxP2pEngineXferQuery(c, id, &info));
