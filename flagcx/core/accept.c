@@ -51,8 +51,11 @@ static void drop(struct p2p_incoming *in, int err)
 	p2p_list_del(&in->link);
 	p2p_list_add_tail(&in->room->dead, &in->link);
 	in->room->count--;
-	if (in->fd >= 0)
+	if (in->fd >= 0) {
+		epoll_ctl(in->epoll, EPOLL_CTL_DEL, in->fd, NULL);
+		shutdown(in->fd, SHUT_RDWR);
 		p2p_fd_close(in->fd);
+	}
 	in->fd = -1;
 	if (in->conn)
 		p2p_conn_destroy(in->conn);

@@ -204,6 +204,9 @@ static void reap(struct p2p_conn *c)
 static void session_end(struct p2p_conn *c)
 {
 	p2p_list_del(&c->session_link);
+	/* not left to the close: a fork may have the descriptor, and events go on */
+	epoll_ctl(c->engine->control->epoll, EPOLL_CTL_DEL, c->fd, NULL);
+	shutdown(c->fd, SHUT_RDWR);
 	pthread_mutex_lock(&c->tx_lock);
 	p2p_fd_close(c->fd);
 	c->fd = -1;
@@ -421,8 +424,11 @@ static void close_listener(struct p2p_control *ctl)
 {
 	int fd = atomic_exchange(&ctl->listener, -1);
 
-	if (fd >= 0)
+	if (fd >= 0) {
+		epoll_ctl(ctl->epoll, EPOLL_CTL_DEL, fd, NULL);
+		shutdown(fd, SHUT_RDWR);
 		p2p_fd_close(fd);
+	}
 	atomic_store(&ctl->listener_closed, 1);
 	p2p_futex_wake_all(&ctl->listener_closed);
 }

@@ -41,6 +41,15 @@ static int start(struct load *l, bool write, uint64_t *id)
 						 id, NULL);
 }
 
+static void load_free(struct load *l, size_t block)
+{
+	tp_free(l->mem, (size_t)l->n * block);
+	free(l->mr);
+	free(l->local);
+	free(l->size);
+	free(l->desc);
+}
+
 struct bystander {
 	struct load load;
 	_Atomic bool stop;
@@ -103,6 +112,7 @@ static void kill_ends_every_transfer(void)
 		TP_CHECK(start(&l, write, &id[0]) < 0);
 		TP_EQ(flagcxP2pEngineSendNotif(l.conn, &(FlagcxP2pNotifyMsg){ .name = "" }), -1);
 		flagcxP2pEngineConnDestroy(l.conn);
+		load_free(&l, 65536);
 	}
 	flagcxP2pEngineDestroy(e);
 }
@@ -145,6 +155,8 @@ static void a_healthy_peer_is_not_slowed(void)
 	tp_kill(ill.peer, SIGKILL);
 	flagcxP2pEngineDestroy(e);
 	tp_quit(well.peer, 10);
+	load_free(&l, 65536);
+	load_free(&b.load, 65536);
 }
 
 /* R31: killed and restarted on the same port under load, twenty times. */
@@ -361,6 +373,7 @@ static void cancel_leaves_memory_alone(void)
 		TP_OK(flagcxP2pEngineWriteVectorSync(c, &mr, &src, &size, &s.desc, 1));
 		tp_server_check(&s, 8, 0, size);
 	}
+	free(want);
 	flagcxP2pEngineDestroy(e);
 	tp_quit(s.peer, 10);
 }
@@ -422,6 +435,7 @@ static void waits_keep_their_deadline(void)
 	kill(s.peer->pid, SIGCONT);
 	TP_OK(flagcxP2pEngineXferWait(l.conn, id, 20000));
 	flagcxP2pEngineDestroy(e);
+	load_free(&l, 1 << 20);
 	tp_quit(s.peer, 10);
 }
 

@@ -20,6 +20,14 @@ static struct blocks blocks_new(int n)
 				calloc((size_t)n, sizeof(FlagcxP2pRdmaDesc)) };
 }
 
+static void blocks_free(struct blocks *b)
+{
+	free(b->mr);
+	free(b->local);
+	free(b->size);
+	free(b->desc);
+}
+
 static int start(FlagcxP2pConn *c, struct blocks *b, bool write, uint64_t *id)
 {
 	return write ? flagcxP2pEngineWriteVector(c, b->mr, b->local, b->size, b->desc, b->n, id,
@@ -87,6 +95,7 @@ static void scattered(size_t block)
 	}
 	tp_gauges_zero(e);
 	flagcxP2pEngineDestroy(e);
+	blocks_free(&b);
 	tp_quit(s.peer, 20);
 }
 

@@ -368,13 +368,17 @@ static void tcp_stop(struct p2p_path *path, int err)
 {
 	struct tcp_path *p = tcp_of(path);
 	struct p2p_engine *e = path->worker->engine;
-	struct linger reset = { .l_onoff = 1, .l_linger = 0 };
+	struct sockaddr nobody = { .sa_family = AF_UNSPEC };
 	struct tcp_frame *f;
 
 	p->broken = true;
 	p2p_list_del(&p->ready);
-	/* nothing queued in the kernel may reach the peer's memory any more */
-	setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	/*
+	 * A reset: nothing queued in the kernel reaches the peer's memory any more.
+	 * A close alone would not do either while a fork has the descriptor, too.
+	 */
+	epoll_ctl(path->worker->epoll, EPOLL_CTL_DEL, p->fd, NULL);
+	connect(p->fd, &nobody, sizeof(nobody));
 	p2p_fd_close(p->fd);
 	p->fd = -1;
 	if (p->in)
