@@ -267,9 +267,16 @@ static bool land(struct worker *w, struct flight *f, const struct phxfs_completi
 	return true;
 }
 
+/* Completions taken at once. Taking all there are would make waves: everything
+ * in flight finishes together, and the disk stands still while it is renewed. */
+static int harvest_of(int depth)
+{
+	return depth < 16 ? 1 : depth / 8;
+}
+
 void loop_queue(struct worker *w)
 {
-	int depth = (int)w->b->depth, flying = 0, n, i, next;
+	int depth = (int)w->b->depth, harvest = harvest_of(depth), flying = 0, n, i, next;
 	uint64_t now = now_ns();
 	struct flight f;
 	int rc;
@@ -284,7 +291,7 @@ void loop_queue(struct worker *w)
 	flying = submit_all(w, &f, next);
 
 	while (flying) {
-		n = phxfs_queue_wait(f.queue, f.done, 1, depth, NULL);
+		n = phxfs_queue_wait(f.queue, f.done, 1, harvest, NULL);
 		if (n <= 0) {
 			record_failure(w, n ? n : -EIO, 0, phxfs_last_error());
 			break;

@@ -57,6 +57,16 @@ says '^WARN  setting +PHX_STAGING_SIZE_MB: .*cure: '
 PHX_IO_ENGINE=sync is 0 "$phx" check
 says '^PASS  engine +in use: sync'
 
+# io_uring denied by a filter: said, and which gate is shut
+"$build/bin/t_no_uring" "$phx" check >"$work/out" 2>"$work/err"
+case $? in
+77) echo "no seccomp here: not checked" ;;
+0)	says '^WARN  engine +io_uring: EPERM: forbidden, probably by the seccomp filter.*cure: '
+	says '^WARN  engine +in use: sync'
+	says '^INFO  limit +seccomp: a filter is in force' ;;
+*) bad "without io_uring: check fails" ;;
+esac
+
 # memory is no storage
 shm=$(mktemp -p /dev/shm phx-test.XXXXXX 2>/dev/null) && {
 	head -c 2000000 /dev/zero >"$shm"
