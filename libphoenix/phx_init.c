@@ -4,7 +4,7 @@
  * a program that links it and never calls it pays nothing.
  *
  * fork(): the preparing handler takes every lock in the library's lock order
- * (queues, devices, chunk pools, worker pool, log), so that no structure is half
+ * (start, queues, devices, chunk pools, worker pool, log), so that no structure is half
  * changed in the child. The child keeps the structures, forgets the threads
  * and transfers that it does not have, and makes new conditions, since those
  * of the parent may have waiters that do not exist here.
@@ -29,10 +29,19 @@
 atomic_bool phx_ready;
 atomic_uint phx_generation;
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+/* Held while the library starts, so that a fork() finds it started or untouched. */
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+/* A vendor's runtime may fork() a helper while it starts: that is let pass. */
+static _Thread_local bool starting;
+static bool fork_unsafe;
 
 static void fork_prepare(void)
 {
+	if (starting)
+		return;
+	pthread_mutex_lock(&start_lock);
+	if (!phx_ready)
+		return;
 	phx_queues_fork_prepare();
 	phx_device_fork_prepare();
 	phx_staging_fork_prepare();
@@ -42,22 +51,38 @@ static void fork_prepare(void)
 
 static void fork_parent(void)
 {
-	phx_log_fork_parent();
-	phx_pool_fork_parent();
-	phx_staging_fork_parent();
-	phx_device_fork_parent();
-	phx_queues_fork_parent();
+	if (starting)
+		return;
+	if (phx_ready) {
+		phx_log_fork_parent();
+		phx_pool_fork_parent();
+		phx_staging_fork_parent();
+		phx_device_fork_parent();
+		phx_queues_fork_parent();
+	}
+	pthread_mutex_unlock(&start_lock);
 }
 
 static void fork_child(void)
 {
-	atomic_fetch_add(&phx_generation, 1);
-	phx_stats_fork_child();
-	phx_log_fork_child();
-	phx_pool_fork_child();
-	phx_staging_fork_child();
-	phx_device_fork_child();
-	phx_queues_fork_child();
+	if (starting)
+		return;
+	if (phx_ready) {
+		atomic_fetch_add(&phx_generation, 1);
+		phx_stats_fork_child();
+		phx_log_fork_child();
+		phx_pool_fork_child();
+		phx_staging_fork_child();
+		phx_device_fork_child();
+		phx_queues_fork_child();
+	}
+	pthread_mutex_unlock(&start_lock);
+}
+
+/* Without the handlers only a fork() beside other calls is unsafe. */
+static void handle_forks(void)
+{
+	fork_unsafe = pthread_atfork(fork_prepare, fork_parent, fork_child) != 0;
 }
 
 static void init(void)
@@ -67,8 +92,7 @@ static void init(void)
 	phx_file_init();
 	phx_stats_init();
 	phx_device_init();
-	/* Without the handlers only fork() with transfers running is unsafe. */
-	if (pthread_atfork(fork_prepare, fork_parent, fork_child))
+	if (fork_unsafe)
 		phx_log(PHXFS_LOG_WARN, "no memory for fork handlers: "
 			"do not fork while transfers run");
 	atomic_store_explicit(&phx_ready, true, memory_order_release);
@@ -76,7 +100,16 @@ static void init(void)
 
 void phx_init_slow(void)
 {
-	pthread_once(&once, init);
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, handle_forks);
+	pthread_mutex_lock(&start_lock);
+	if (!phx_ready) {
+		starting = true;
+		init();
+		starting = false;
+	}
+	pthread_mutex_unlock(&start_lock);
 }
 
 const char *phxfs_version(void)

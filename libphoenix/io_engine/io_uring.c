@@ -83,6 +83,12 @@ static int probe(void)
 	return err;
 }
 
+/*
+ * A ring's memory is mapped where an earlier ring's may have been. The kernel
+ * orders the two; this tells the memory model (and tools that follow it).
+ */
+static _Atomic unsigned int rings_destroyed;
+
 static int create(unsigned int depth, bool shared, struct phx_engine **out)
 {
 	unsigned int entries = depth < MAX_ENTRIES ? depth : MAX_ENTRIES;
@@ -104,6 +110,7 @@ static int create(unsigned int depth, bool shared, struct phx_engine **out)
 	err = setup(&engine->ring, entries, 2 * depth + SPARE_CQES, shared);
 	if (err)
 		goto err_close;
+	atomic_load_explicit(&rings_destroyed, memory_order_acquire);
 	*out = engine;
 	return 0;
 
@@ -117,6 +124,7 @@ err_free:
 
 static void destroy(struct phx_engine *engine)
 {
+	atomic_fetch_add_explicit(&rings_destroyed, 1, memory_order_release);
 	io_uring_queue_exit(&engine->ring);
 	if (!engine->shared)
 		close(engine->wake_fd);
