@@ -116,6 +116,65 @@ int phx_xfer_to_chunk(struct phx_xfer *x, size_t at, struct phx_chunk *chunk, si
 	return copy(x, at, chunk, in_chunk, n, false);
 }
 
+/* Each thread queues its copies on one slot; the slots go round. */
+static int copy_slot(void)
+{
+	static _Thread_local int slot = -1;
+	static atomic_uint next;
+
+	if (slot < 0)
+		slot = (int)(atomic_fetch_add(&next, 1) % DEVCONN_SLOTS);
+	return slot;
+}
+
+static int queue_copy(struct phx_xfer *x, size_t at, struct phx_chunk *chunk, size_t in_chunk,
+		      size_t n, bool to_buffer)
+{
+	char *dev = chunk->device + in_chunk, *buffer = x->addr + at;
+	int id = x->device_id, slot = copy_slot(), err;
+	const struct devconn_ops *ops;
+
+	if (!x->dev || x->dev->mode == PHXFS_MODE_HOST)
+		return -EOPNOTSUPP;
+	ops = x->dev->ops;
+	if (phx_chunk_on_device(chunk))
+		err = to_buffer ? ops->memcpy_dtod_async(id, slot, buffer, dev, n) :
+				  ops->memcpy_dtod_async(id, slot, dev, buffer, n);
+	else
+		err = to_buffer ? ops->memcpy_htod_async(id, slot, buffer, dev, n) :
+				  ops->memcpy_dtoh_async(id, slot, dev, buffer, n);
+	if (err)
+		return err;
+	err = ops->event_record(id, slot, chunk->event);
+	/* The copy is under way all the same: it must be over before we return. */
+	if (err)
+		ops->queue_sync(id, slot);
+	return err;
+}
+
+int phx_xfer_from_chunk_async(struct phx_xfer *x, size_t at, struct phx_chunk *chunk,
+			      size_t in_chunk, size_t n)
+{
+	return queue_copy(x, at, chunk, in_chunk, n, true);
+}
+
+int phx_xfer_to_chunk_async(struct phx_xfer *x, size_t at, struct phx_chunk *chunk,
+			    size_t in_chunk, size_t n)
+{
+	return queue_copy(x, at, chunk, in_chunk, n, false);
+}
+
+int phx_xfer_copied(struct phx_xfer *x, struct phx_chunk *chunk, size_t n, bool wait)
+{
+	const struct devconn_ops *ops = x->dev->ops;
+	int err = wait ? ops->event_wait(x->device_id, *chunk->event) :
+			 ops->event_done(x->device_id, *chunk->event);
+
+	if (!err)
+		phx_stats_copied(x->device_id, n);
+	return err;
+}
+
 /* --------------------------------------------------------- through chunks */
 
 /*

@@ -18,7 +18,7 @@
 #include "phx_xfer.h"
 
 /* Chunked transfers longer than this call the worker pool for help. */
-#define HELP_THRESHOLD (2 * PHX_CHUNK_MAX)
+#define HELP_THRESHOLD (1UL << 20)
 
 /* ------------------------------------------------------------- resolving */
 

@@ -9,9 +9,13 @@
 #include "phx_job.h"
 #include "io_engine/io_pool.h"
 
+#define LEAST_SLICE (256UL << 10)   /* of a chunked request that is cut at all */
+#define GRAIN_DIRECT (4UL << 20)
+#define GRAIN_CHUNKED (256UL << 10)
+
 /*
  * Bytes of a slice. Through chunks: a chunk, but small enough that every
- * worker finds a few in the pool.
+ * worker finds a few in the pool, and that a request makes work for several.
  */
 static size_t slice_size(const struct phx_xfer *x)
 {
@@ -20,9 +24,28 @@ static size_t slice_size(const struct phx_xfer *x)
 	if (x->path == PHXFS_PATH_DIRECT)
 		return size;
 	share = phx_staging_size(x->dev, x->path) / (4 * (size_t)phx_config.workers);
-	while (size > PHX_CHUNK_MIN && size > share)
+	if (share > x->len / 8)
+		share = x->len / 8;
+	if (share < LEAST_SLICE)
+		share = LEAST_SLICE;
+	while (size > share)
 		size /= 2;
 	return size;
+}
+
+/*
+ * Chunked slices are claimed a few at a time, since each means work of this
+ * processor's; direct ones are work of the storage, and cost most in claims.
+ */
+static void set_grain(struct phx_job *job)
+{
+	job->grain = GRAIN_DIRECT;
+	for (int i = 0; i < job->count; i++) {
+		if (job->results[i] >= 0 && job->xfers[i].path != PHXFS_PATH_DIRECT) {
+			job->grain = GRAIN_CHUNKED;
+			return;
+		}
+	}
 }
 
 static bool appends(struct phx_xfer *x)
@@ -140,6 +163,7 @@ static bool try_plain(struct phx_job *job)
 		set_slice(&job->slices[i], job, x, 0, x->len);
 	}
 	job->plain = true;
+	job->grain = GRAIN_DIRECT;
 	job->slice_count = count;
 	job->ordered = count;
 	atomic_init(&job->left, count);
@@ -158,6 +182,7 @@ int phx_job_init(struct phx_job *job, struct phx_xfer *xfers, ssize_t *results, 
 	job->done = done;
 	if (try_plain(job))
 		return 0;
+	set_grain(job);
 	count_all(job);
 	if (alloc_slices(job))
 		return -ENOMEM;
@@ -188,6 +213,7 @@ int phx_job_init_rest(struct phx_job *job, struct phx_xfer *x, ssize_t *result, 
 	job->results = result;
 	job->count = 1;
 	job->done = done;
+	job->grain = x->path == PHXFS_PATH_DIRECT ? GRAIN_DIRECT : GRAIN_CHUNKED;
 	ask_flags(x, &last);
 	job->slice_count = count_slices(x, at);
 	if (alloc_slices(job))

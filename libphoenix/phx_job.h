@@ -41,6 +41,7 @@ struct phx_job {
 	int count;
 	struct phx_slice *slices;
 	size_t slice_count;
+	size_t grain;              /* bytes that a worker claims at once */
 	bool plain;                /* slices[i] is all of xfers[i] */
 	size_t ordered;            /* slices from here on run one after another */
 	_Atomic size_t left;       /* slices not finished */

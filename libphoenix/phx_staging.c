@@ -54,6 +54,7 @@ struct phx_chunk_pool {
 	unsigned long next_ticket, serving;
 	size_t backed;           /* bytes, from the start, that have memory */
 	struct segment *segments;
+	void **events;           /* of the chunk that begins at a unit: its holder's */
 	uint64_t *free;          /* a word for each WORD_BYTES */
 };
 
@@ -180,6 +181,7 @@ static bool grow(struct phx_chunk_pool *pool)
 static void free_pool(struct phx_chunk_pool *pool)
 {
 	free(pool->free);
+	free(pool->events);
 	free(pool->segments);
 	free(pool);
 }
@@ -198,7 +200,8 @@ static int make_pool(struct phx_device *dev, bool on_device, struct phx_chunk_po
 	pool->segment_size = SEGMENT;
 	pool->segments = calloc(size / SEGMENT + 1, sizeof(*pool->segments));
 	pool->free = calloc(size / WORD_BYTES + 1, sizeof(*pool->free));
-	if (!pool->segments || !pool->free)
+	pool->events = calloc(size / UNIT, sizeof(*pool->events));
+	if (!pool->segments || !pool->free || !pool->events)
 		err = phx_fail(-ENOMEM, "chunk pool", NULL, "no memory for its bitmap");
 	else if (on_device)
 		err = make_on_device(pool);
@@ -257,6 +260,10 @@ void phx_staging_drop(struct phx_device *dev)
 	pthread_mutex_unlock(&pools_lock);
 	if (!pool)
 		return;
+	for (size_t u = 0; u < pool->size / UNIT; u++) {
+		if (pool->events[u])
+			dev->ops->event_free(dev->id, pool->events[u]);
+	}
 	phx_kernel_unmap(dev->kernel_fd, dev->id, pool->segments[0].device, pool->size,
 			 pool->segments[0].io);
 	dev->ops->mem_free(dev->id, pool->memory, pool->allocated);
@@ -290,6 +297,7 @@ static void fill_chunk(struct phx_chunk_pool *pool, unsigned int unit, unsigned 
 	at %= pool->segment_size;
 	chunk->pool = pool;
 	chunk->unit = unit;
+	chunk->event = &pool->events[unit];
 	chunk->size = UNIT << order;
 	chunk->io = segment->io + at;
 	chunk->device = segment->device + at;

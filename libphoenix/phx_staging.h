@@ -28,6 +28,7 @@ struct phx_chunk {
 	char *device;       /* where the device's copies reach it */
 	size_t size;        /* a power of two, PHX_CHUNK_MIN to PHX_CHUNK_MAX */
 	unsigned int unit;  /* first 64 KiB unit in the pool */
+	void **event;       /* its holder's mark in a queue of copies; made when first used */
 };
 
 /* Bytes of the pool that serves transfers of @dev on @path (enum phxfs_path). */

@@ -85,6 +85,17 @@ int phx_xfer_from_chunk(struct phx_xfer *x, size_t at, struct phx_chunk *chunk, 
 int phx_xfer_to_chunk(struct phx_xfer *x, size_t at, struct phx_chunk *chunk, size_t in_chunk,
 		      size_t n);
 
+/*
+ * The same, queued: 0: phx_xfer_copied() tells when it is done; -EOPNOTSUPP:
+ * the device cannot, copy as above. One copy at a time for each chunk.
+ */
+int phx_xfer_from_chunk_async(struct phx_xfer *x, size_t at, struct phx_chunk *chunk,
+			      size_t in_chunk, size_t n);
+int phx_xfer_to_chunk_async(struct phx_xfer *x, size_t at, struct phx_chunk *chunk,
+			    size_t in_chunk, size_t n);
+/* 0: done, of @n bytes; -EBUSY: not yet (never with @wait); or what went wrong. */
+int phx_xfer_copied(struct phx_xfer *x, struct phx_chunk *chunk, size_t n, bool wait);
+
 /* Move it all, with the worker pool's help where that pays; bytes or -errno. */
 ssize_t phx_xfer_run(struct phx_xfer *x);
 

@@ -9,7 +9,7 @@
  * to the end, so that a small request waits for a few slices of each large one
  * before it and never for a whole one. Workers take from both lists in turn.
  *
- * A worker claims slices a few at a time (GRAIN, or GRAIN_BYTES) and keeps up
+ * A worker claims slices a few at a time (GRAIN, or job->grain bytes) and keeps up
  * to the engine's depth in flight. When it has nothing to claim it sleeps: in
  * the engine's wait() when something is in flight, else on the condition. A
  * new job wakes sleepers of the second kind, and of the first where there are
@@ -35,7 +35,6 @@
 #include "../phx_error.h"
 
 #define GRAIN 32
-#define GRAIN_BYTES (4UL << 20)
 
 struct job_list {
 	struct phx_job *first, *last;
@@ -93,7 +92,7 @@ static struct phx_slice *claim(struct phx_job *job)
 
 	if (!ordered && end - next > GRAIN)
 		end = next + GRAIN;
-	while (next < end && (ordered || bytes < GRAIN_BYTES)) {
+	while (next < end && (ordered || bytes < job->grain)) {
 		struct phx_slice *slice = &job->slices[next++];
 
 		bytes += slice->len;
@@ -155,19 +154,23 @@ static void claim_or_wait(struct phx_worker *worker, bool batch_first)
 	pthread_mutex_lock(&pool.lock);
 	while (has_room(worker)) {
 		list = claim_any(batch_first);
-		if (list || worker->in_flight)
+		if (list || worker->in_flight || worker->copies)
 			break;
 		pool.idle++;
 		pthread_cond_wait(&pool.work, &pool.lock);
 		pool.idle--;
 	}
-	if (!list && has_room(worker)) {
+	if (!list && has_room(worker) && !worker->copies) {
 		worker->ops->arm(worker->engine);
 		worker->waiting = true;
 	}
 	pthread_mutex_unlock(&pool.lock);
 	if (list) {
 		worker->backlog = list;
+		return;
+	}
+	if (worker->copies) {
+		phx_worker_harvest(worker, true); /* soon done; the file side goes on beside */
 		return;
 	}
 	worker->ops->wait(worker->engine, NULL);
@@ -195,6 +198,7 @@ static void *work(void *arg)
 		claim_or_wait(worker, batch_first);
 		batch_first = !batch_first;
 		phx_worker_reap(worker);
+		phx_worker_harvest(worker, false);
 		phx_worker_resume(worker);
 		start_backlog(worker);
 		worker->ops->flush(worker->engine);
@@ -285,7 +289,7 @@ static void wake_workers(const struct phx_job *job)
 	size_t grains = (job->slice_count + GRAIN - 1) / GRAIN;
 	int wanted = grains < (size_t)pool.worker_count ? (int)grains : pool.worker_count;
 
-	if (job->slice_count && job->slices[0].len >= GRAIN_BYTES / GRAIN)
+	if (job->slice_count && job->slices[0].len >= job->grain / GRAIN)
 		wanted = job->slice_count < (size_t)pool.worker_count ? (int)job->slice_count :
 									pool.worker_count;
 	for (int i = 0; i < pool.idle && i < wanted; i++)
@@ -352,24 +356,41 @@ void phx_pool_run_here(struct phx_job *job)
 		phx_worker_run_slice(&slices[i]);
 }
 
+static struct phx_slice *claim_for_help(struct phx_job *job)
+{
+	struct phx_slice *list;
+
+	pthread_mutex_lock(&pool.lock);
+	list = claim(job);
+	if (job->queued && all_claimed(job)) {
+		unlink_job(&pool.others, job);
+		job->queued = false;
+	}
+	pthread_mutex_unlock(&pool.lock);
+	return list;
+}
+
 void phx_pool_help(struct phx_job *job)
 {
+	struct phx_worker self = { .ops = &phx_engine_sync };
 	struct phx_slice *list, *next;
 
-	for (;;) {
-		pthread_mutex_lock(&pool.lock);
-		list = claim(job);
-		if (job->queued && all_claimed(job)) {
-			unlink_job(&pool.others, job);
-			job->queued = false;
+	/* A worker for a while: its copies run beside its reads. */
+	if (self.ops->create(1, false, &self.engine))
+		self.engine = NULL;
+	while ((list = claim_for_help(job))) {
+		if (self.engine) {
+			phx_worker_run_list(&self, list);
+			continue;
 		}
-		pthread_mutex_unlock(&pool.lock);
-		if (!list)
-			return;
 		for (; list; list = next) {
 			next = (struct phx_slice *)list->io.next;
 			phx_worker_run_slice(list);
 		}
+	}
+	if (self.engine) {
+		phx_worker_drain(&self);
+		self.ops->destroy(self.engine);
 	}
 }
 

@@ -3,10 +3,14 @@
  * How a worker moves a slice.
  *
  *   direct          file <-> buffer, in the engine
- *   chunk, read     file -> chunk in the engine, chunk -> buffer when reaped
- *   chunk, write    buffer -> chunk, chunk -> file in the engine
+ *   chunk, read     file -> chunk in the engine, chunk -> buffer by the device
+ *   chunk, write    buffer -> chunk by the device, chunk -> file in the engine
  *   anything else   phx_xfer_part(), at once: unaligned writes, O_APPEND,
  *                   and whatever the engine could not finish
+ *
+ * Copies are queued on the device where it can, so that they run beside the file
+ * side of other slices: those slices stand in "copying" until their events say
+ * that they are done. At most COPIES do: that keeps a device busy.
  *
  * Whoever waits for a chunk must hold none. While slices in flight hold some, a
  * slice that finds none free is "stalled", and so is what goes by hand, where
@@ -16,8 +20,11 @@
 #include <fcntl.h>
 
 #include "io_worker.h"
+#include "../phx_error.h"
 #include "../phx_file.h"
 #include "../phx_staging.h"
+
+#define COPIES 4
 
 /* Not worth starting: the batch is abandoned, or the transfer ends before it. */
 static inline bool is_void(struct phx_slice *slice)
@@ -126,6 +133,45 @@ static inline void start_direct(struct phx_worker *worker, struct phx_slice *sli
 	start_io(worker, slice);
 }
 
+static void push_copying(struct phx_worker *worker, struct phx_slice *slice)
+{
+	slice->io.next = NULL;
+	*(worker->copying ? worker->copying_tail : &worker->copying) = slice;
+	worker->copying_tail = (struct phx_slice **)&slice->io.next;
+	worker->copies++;
+	if (worker->copies > COPIES)
+		phx_worker_harvest(worker, true);
+}
+
+/* The buffer's bytes are in the chunk: on to the file. */
+static void start_file_write(struct phx_worker *worker, struct phx_slice *slice)
+{
+	slice->io.addr = slice->chunk.io;
+	slice->io.len = slice->len;
+	slice->io.off = slice->x->off + (off_t)slice->at;
+	start_io(worker, slice);
+}
+
+/* Buffer -> chunk; a write that fits the engine begins on a block. */
+static void start_write(struct phx_worker *worker, struct phx_slice *slice)
+{
+	int err = phx_xfer_to_chunk_async(slice->x, slice->at, &slice->chunk, 0, slice->len);
+
+	if (!err) {
+		worker->chunks++;
+		push_copying(worker, slice);
+		return;
+	}
+	if (err == -EOPNOTSUPP)
+		err = phx_xfer_to_chunk(slice->x, slice->at, &slice->chunk, 0, slice->len);
+	if (!err) {
+		start_file_write(worker, slice);
+		return;
+	}
+	phx_chunk_put(&slice->chunk);
+	run_by_hand(worker, slice);
+}
+
 /* False: no chunk yet. */
 static bool start_chunked(struct phx_worker *worker, struct phx_slice *slice)
 {
@@ -143,13 +189,12 @@ static bool start_chunked(struct phx_worker *worker, struct phx_slice *slice)
 		phx_chunk_put(&slice->chunk);
 		err = -EMSGSIZE;
 	}
-	if (!err && slice->x->write) {
-		err = phx_xfer_to_chunk(slice->x, slice->at, &slice->chunk, 0, slice->len);
-		if (err)
-			phx_chunk_put(&slice->chunk);
-	}
 	if (err) {
 		run_by_hand(worker, slice);
+		return true;
+	}
+	if (slice->x->write) {
+		start_write(worker, slice);
 		return true;
 	}
 	slice->io.addr = slice->chunk.io;
@@ -187,43 +232,9 @@ void phx_worker_resume(struct phx_worker *worker)
 	}
 }
 
-/* What the engine moved through the chunk goes on to the buffer. */
-static void finish_chunked(struct phx_slice *slice)
+/* moved and err are set. False: it is gone on with by hand. */
+static bool conclude(struct phx_worker *worker, struct phx_slice *slice)
 {
-	size_t head = head_of(slice), moved = slice->io.moved;
-	int err = slice->io.err;
-
-	if (slice->x->write) {
-		slice->moved = moved < slice->len ? moved : slice->len;
-	} else {
-		moved = moved > head ? moved - head : 0;
-		moved = moved < slice->len ? moved : slice->len;
-		if (moved) {
-			int copied = phx_xfer_from_chunk(slice->x, slice->at, &slice->chunk, head,
-							 moved);
-
-			if (copied) {
-				moved = 0;
-				err = copied;
-			}
-		}
-		slice->moved = moved;
-	}
-	phx_chunk_put(&slice->chunk);
-	slice->err = err;
-}
-
-/* False: it was not all moved, and is gone on with by hand. */
-static bool settle(struct phx_worker *worker, struct phx_slice *slice)
-{
-	worker->in_flight--;
-	if (through_chunk(slice)) {
-		worker->chunks--;
-		finish_chunked(slice);
-	} else {
-		slice->moved = slice->io.moved;
-		slice->err = slice->io.err;
-	}
 	if (slice->len == slice->x->len)
 		slice->x->uncounted = slice->moved; /* the only slice: nobody else writes it */
 	else
@@ -236,6 +247,118 @@ static bool settle(struct phx_worker *worker, struct phx_slice *slice)
 	}
 	note_end(slice);
 	return true;
+}
+
+/*
+ * The engine has moved a slice between file and chunk. True: moved and err are
+ * set; false: the copy to the buffer is queued.
+ */
+static bool leave_chunk(struct phx_worker *worker, struct phx_slice *slice)
+{
+	size_t head = head_of(slice), moved = slice->io.moved;
+	int err;
+
+	slice->err = slice->io.err;
+	if (!slice->x->write)
+		moved = moved > head ? moved - head : 0;
+	slice->moved = moved < slice->len ? moved : slice->len;
+	if (!slice->x->write && slice->moved) {
+		err = phx_xfer_from_chunk_async(slice->x, slice->at, &slice->chunk, head,
+						slice->moved);
+		if (!err) {
+			push_copying(worker, slice);
+			return false;
+		}
+		if (err == -EOPNOTSUPP)
+			err = phx_xfer_from_chunk(slice->x, slice->at, &slice->chunk, head,
+						  slice->moved);
+		if (err) {
+			slice->moved = 0;
+			slice->err = err;
+		}
+	}
+	worker->chunks--;
+	phx_chunk_put(&slice->chunk);
+	return true;
+}
+
+/* False: not finished, or finished by hand already. */
+static bool settle(struct phx_worker *worker, struct phx_slice *slice)
+{
+	worker->in_flight--;
+	if (through_chunk(slice)) {
+		if (!leave_chunk(worker, slice))
+			return false;
+	} else {
+		slice->moved = slice->io.moved;
+		slice->err = slice->io.err;
+	}
+	return conclude(worker, slice);
+}
+
+/* The copy of @slice is done, with @err. */
+static void copied(struct phx_worker *worker, struct phx_slice *slice, int err)
+{
+	worker->chunks--;
+	if (slice->x->write && !err) {
+		start_file_write(worker, slice);
+		return;
+	}
+	phx_chunk_put(&slice->chunk);
+	if (err) {
+		slice->moved = 0;
+		/* Not to be taken for the kernel's opinion of the file. */
+		slice->err = phx_io_mendable(err) ? -EIO : err;
+	}
+	if (conclude(worker, slice))
+		phx_job_finish(slice->job, 1);
+}
+
+void phx_worker_harvest(struct phx_worker *worker, bool wait)
+{
+	while (worker->copying) {
+		struct phx_slice *slice = worker->copying;
+		size_t n = slice->x->write ? slice->len : slice->moved;
+		int err = phx_xfer_copied(slice->x, &slice->chunk, n, wait);
+
+		if (err == -EBUSY)
+			return;
+		wait = false;
+		worker->copying = (struct phx_slice *)slice->io.next;
+		worker->copies--;
+		copied(worker, slice, err);
+	}
+}
+
+/* What is under way, one step on; may wait, for the device before the file. */
+static void step(struct phx_worker *worker)
+{
+	phx_worker_reap(worker);
+	if (worker->copies)
+		phx_worker_harvest(worker, true);
+	else if (worker->in_flight)
+		worker->ops->wait(worker->engine, NULL);
+	phx_worker_reap(worker);
+	phx_worker_resume(worker);
+}
+
+void phx_worker_run_list(struct phx_worker *worker, struct phx_slice *list)
+{
+	struct phx_slice *next;
+
+	for (; list; list = next) {
+		next = (struct phx_slice *)list->io.next;
+		phx_worker_start(worker, list);
+		phx_worker_reap(worker);
+		while (worker->stalled)
+			step(worker);
+	}
+}
+
+void phx_worker_drain(struct phx_worker *worker)
+{
+	while (worker->copies || worker->in_flight || worker->stalled)
+		step(worker);
 }
 
 void phx_worker_reap(struct phx_worker *worker)

@@ -14,7 +14,9 @@ struct phx_worker {
 	const struct phx_engine_ops *ops;
 	struct phx_engine *engine;
 	unsigned int in_flight;      /* slices in the engine */
-	unsigned int chunks;         /* of these: those that hold a chunk */
+	unsigned int chunks;         /* slices, in the engine or copying, that hold a chunk */
+	unsigned int copies;         /* slices whose copy is queued on the device */
+	struct phx_slice *copying, **copying_tail; /* these, oldest first, by io.next */
 	/* Wait for a chunk, linked by io.next; nothing new is started meanwhile. */
 	struct phx_slice *stalled, **stalled_tail;
 	struct phx_slice *backlog;   /* claimed, not started, linked by io.next */
@@ -30,5 +32,14 @@ void phx_worker_start(struct phx_worker *worker, struct phx_slice *slice);
 void phx_worker_resume(struct phx_worker *worker);
 /* Finish what the engine has finished. */
 void phx_worker_reap(struct phx_worker *worker);
+
+/*
+ * Go on with slices whose copies are done; with @wait the oldest is waited
+ * for. Without async copies there are none.
+ */
+void phx_worker_harvest(struct phx_worker *worker, bool wait);
+/* Run @list, linked by io.next, and all that is under way, to the end. */
+void phx_worker_run_list(struct phx_worker *worker, struct phx_slice *list);
+void phx_worker_drain(struct phx_worker *worker);
 
 #endif
