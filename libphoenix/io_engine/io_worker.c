@@ -109,16 +109,22 @@ static inline bool fits_engine(struct phx_slice *slice)
 	       (!head_of(slice) && !below_cut(slice->len));
 }
 
-static inline void start_io(struct phx_worker *worker, struct phx_slice *slice)
+/* The engine is full, short of memory, or not made for this file: by hand. */
+static __attribute__((noinline, cold)) void refused(struct phx_worker *worker,
+						    struct phx_slice *slice)
+{
+	if (through_chunk(slice))
+		phx_chunk_put(&slice->chunk);
+	run_by_hand(worker, slice);
+}
+
+static inline __attribute__((always_inline)) void start_io(struct phx_worker *worker, struct phx_slice *slice)
 {
 	slice->io.fd = slice->x->fd;
 	slice->io.write = slice->x->write;
 	slice->io.device_id = slice->x->device_id;
 	if (__builtin_expect(worker->ops->start(worker->engine, &slice->io), 0)) {
-		/* Full, or no memory in the kernel: by hand. */
-		if (through_chunk(slice))
-			phx_chunk_put(&slice->chunk);
-		run_by_hand(worker, slice);
+		refused(worker, slice);
 		return;
 	}
 	worker->in_flight++;
@@ -204,14 +210,10 @@ static bool start_chunked(struct phx_worker *worker, struct phx_slice *slice)
 	return true;
 }
 
-void phx_worker_start(struct phx_worker *worker, struct phx_slice *slice)
+static __attribute__((noinline)) void start_other(struct phx_worker *worker,
+						  struct phx_slice *slice)
 {
-	const struct phx_xfer *x = slice->x;
-
-	if (!x->write && x->path == PHXFS_PATH_DIRECT && slice->len && !slice->by_hand &&
-	    !is_void(slice))
-		start_direct(worker, slice); /* mostly: the rest is asked only otherwise */
-	else if (is_void(slice))
+	if (is_void(slice))
 		phx_worker_run_slice(slice);
 	else if (!fits_engine(slice))
 		run_by_hand(worker, slice);
@@ -219,6 +221,18 @@ void phx_worker_start(struct phx_worker *worker, struct phx_slice *slice)
 		start_direct(worker, slice);
 	else if (!start_chunked(worker, slice))
 		stall(worker, slice);
+}
+
+void phx_worker_start(struct phx_worker *worker, struct phx_slice *slice)
+{
+	const struct phx_xfer *x = slice->x;
+
+	/* Mostly: the rest is asked only otherwise. */
+	if (!x->write && x->path == PHXFS_PATH_DIRECT && slice->len && !slice->by_hand &&
+	    !is_void(slice))
+		start_direct(worker, slice);
+	else
+		start_other(worker, slice);
 }
 
 void phx_worker_resume(struct phx_worker *worker)
@@ -233,7 +247,8 @@ void phx_worker_resume(struct phx_worker *worker)
 }
 
 /* moved and err are set. False: it is gone on with by hand. */
-static bool conclude(struct phx_worker *worker, struct phx_slice *slice)
+static inline __attribute__((always_inline)) bool conclude(struct phx_worker *worker,
+							   struct phx_slice *slice)
 {
 	if (slice->len == slice->x->len)
 		slice->x->uncounted = slice->moved; /* the only slice: nobody else writes it */
