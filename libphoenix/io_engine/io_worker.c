@@ -118,7 +118,8 @@ static __attribute__((noinline, cold)) void refused(struct phx_worker *worker,
 	run_by_hand(worker, slice);
 }
 
-static inline __attribute__((always_inline)) void start_io(struct phx_worker *worker, struct phx_slice *slice)
+static inline __attribute__((always_inline)) void start_io(struct phx_worker *worker,
+							   struct phx_slice *slice)
 {
 	slice->io.fd = slice->x->fd;
 	slice->io.write = slice->x->write;
