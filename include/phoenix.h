@@ -48,6 +48,7 @@
  *   PHX_CONNECTOR=auto|nvidia|metax|amd|huawei|sim|host
  *   PHX_HOST_DEVICES=1                   number of HOST devices
  *   PHX_STATS=on|off                     live counters for `phx stat`
+ *   PHX_NVTX=0|1                         ranges for NVIDIA's profilers
  *   PHX_LOG=off|error|warn|info|debug    send the log to standard error
  */
 #ifndef PHOENIX_H

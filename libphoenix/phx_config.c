@@ -53,6 +53,8 @@ static const struct setting settings[] = {
 	  "number of HOST devices, 0 to 64" },
 	{ "PHX_STATS", NULL, switch_names, &phx_config.stats, NULL, 0, 1, 1,
 	  "live counters for phx stat: on, off" },
+	{ "PHX_NVTX", NULL, NULL, NULL, &phx_config.nvtx, 0, 1, 0,
+	  "ranges for NVIDIA's profilers: 1 on, 0 off" },
 	{ "PHX_LOG", NULL, log_names, &phx_config.log, NULL, 0, 4, PHXFS_LOG_OFF,
 	  "log on standard error: off, error, warn, info, debug" },
 };

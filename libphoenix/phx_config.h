@@ -17,6 +17,7 @@ struct phx_config {
 	long staging_size_mb;
 	long workers;        /* at least 1: 0 has been replaced */
 	long host_devices;
+	long nvtx;           /* 0 off, 1 on */
 };
 
 /* Valid once phx_init() ran; never changes after that. */

@@ -66,7 +66,7 @@ static int map_host(struct phx_device *dev, struct phx_region *r, uintptr_t addr
  */
 static int map_reserved(struct phx_device *dev, struct phx_region *r, uintptr_t addr, size_t len)
 {
-	struct devconn_pointer at;
+	struct devconn_pointer at = { .len = len };
 	void *reserved;
 	int err;
 
@@ -360,7 +360,8 @@ int phxfs_mem_alloc(int device_id, size_t len, void **addr)
 
 	err = dev->ops->mem_alloc(device_id, len, &memory);
 	if (err)
-		return phx_fail(err, "mem_alloc", NULL, "%#zx bytes on device %d", len, device_id);
+		return phx_fail(err, "mem_alloc", NULL, "%#zx bytes on device %d%s", len, device_id,
+				devconn_detail(err));
 	pthread_mutex_lock(&dev->lock);
 	r = phx_region_alloc(dev);
 	if (r && phx_ranges_insert(&dev->allocations, &r->range, (uintptr_t)memory, len)) {
@@ -409,7 +410,8 @@ int phxfs_mem_free(int device_id, void *addr)
 
 	err = dev->ops->mem_free(device_id, addr, len);
 	if (err)
-		phx_fail(err, "mem_free", NULL, "%p on device %d", addr, device_id);
+		phx_fail(err, "mem_free", NULL, "%p on device %d%s", addr, device_id,
+			 devconn_detail(err));
 	pthread_mutex_lock(&dev->lock);
 	/* Its nodes are there, so putting it back needs no memory. */
 	if (!err || phx_ranges_insert(&dev->allocations, &r->range, (uintptr_t)addr, len))
@@ -420,7 +422,7 @@ int phxfs_mem_free(int device_id, void *addr)
 
 int phxfs_pointer_device(const void *addr)
 {
-	struct devconn_pointer at;
+	struct devconn_pointer at = { 0 };
 	struct phx_device *dev;
 
 	phx_init();
@@ -455,7 +457,9 @@ static int copy(int device_id, void *dst, const void *src, size_t n, const char 
 		return 0;
 	err = to ? dev->ops->memcpy_htod(device_id, dst, src, n) :
 		   dev->ops->memcpy_dtoh(device_id, dst, src, n);
-	return err ? phx_fail(err, step, NULL, "%zu bytes on device %d", n, device_id) : 0;
+	return err ? phx_fail(err, step, NULL, "%zu bytes on device %d%s", n, device_id,
+			      devconn_detail(err))
+		   : 0;
 }
 
 int phxfs_memcpy_to(int device_id, void *dev_dst, const void *host_src, size_t n)

@@ -1,8 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The connectors built in, and the bodies of the slots that one lacks. */
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "devconnector.h"
+#include "../phx_error.h"
+
+static _Thread_local char detail[192];
+static _Thread_local int detail_err;
+
+int devconn_fail(int err, const char *format, ...)
+{
+	char before[sizeof(detail)];
+	va_list args;
+
+	memcpy(before, detail, sizeof(before));
+	va_start(args, format);
+	vsnprintf(detail, sizeof(detail), format, args);
+	va_end(args);
+	detail_err = err;
+	/* A device that has died fails every call in the same way: once is enough. */
+	phx_log(strcmp(before, detail) ? PHXFS_LOG_WARN : PHXFS_LOG_DEBUG, "%s: %s", detail,
+		phx_errno_name(err));
+	return err;
+}
+
+const char *devconn_detail(int err)
+{
+	static _Thread_local char text[sizeof(detail) + 2];
+
+	if (!detail_err || detail_err != err)
+		return "";
+	snprintf(text, sizeof(text), ": %s", detail);
+	return text;
+}
 
 static int bare_init(char *text, size_t size)
 {
@@ -31,6 +64,7 @@ static int bare_pointer(const void *addr, struct devconn_pointer *out)
 
 /* A new vendor: its file, and its line here. HOST is last: it always works. */
 const struct devconn_ops *const devconn_list[] = {
+	&nvidia_connector,
 	&sim_connector,
 	&host_connector,
 	NULL,

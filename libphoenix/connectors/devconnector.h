@@ -30,7 +30,7 @@ struct devconn_device {
 struct devconn_pointer {
 	int device;         /* phxfs device whose memory it is */
 	uintptr_t base;     /* the allocation it lies in */
-	size_t len;
+	size_t len;         /* IN: how many bytes are asked about; OUT: of the allocation */
 	uint64_t buffer_id; /* differs when the address is allocated anew; 0: not known */
 };
 
@@ -80,7 +80,10 @@ struct devconn_ops {
 
 	/* Run @fn(@arg) on the user's stream, after all before it, before all after. */
 	int (*launch_host_func)(void *stream, void (*fn)(void *arg), void *arg);
-	/* Hold the stream until *@word >= @value; set *@word to @value from it. */
+	/*
+	 * Hold the stream until *@word >= @value; set *@word to @value from it.
+	 * The word lies in memory of host_alloc().
+	 */
 	int (*stream_wait)(void *stream, uint64_t *word, uint64_t value);
 	int (*stream_signal)(void *stream, uint64_t *word, uint64_t value);
 
@@ -88,6 +91,14 @@ struct devconn_ops {
 	void (*range_push)(const char *name);
 	void (*range_pop)(void);
 };
+
+/*
+ * For connectors: keep for this thread, and log, why a call fails; returns @err.
+ * devconn_detail() is that text, with ": " before it, if this thread's last
+ * failure was @err; else "". Ask right after the call.
+ */
+int devconn_fail(int err, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
+const char *devconn_detail(int err);
 
 /* Host memory that needs no pinning: pages of this process. */
 int devconn_host_alloc(int device, size_t len, void **addr);
@@ -114,6 +125,7 @@ int devconn_ordinal(int device);
 
 /* The connectors built in, NULL-terminated, in order of preference. */
 extern const struct devconn_ops *const devconn_list[];
+extern const struct devconn_ops nvidia_connector;
 extern const struct devconn_ops host_connector;
 extern const struct devconn_ops sim_connector;
 /* Not in the list: stands for devices that only the kernel module knows. */

@@ -1,0 +1,618 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * NVIDIA GPUs, through the driver API.
+ *
+ * Everything happens in the device's primary context, which the CUDA runtime
+ * uses too. It is retained when a buffer first needs it and kept: a GPU that no
+ * buffer uses gets no context. Each call makes it current and then puts back
+ * what the caller had. Copies run on streams of our own that do not wait for the
+ * default stream: a copy must not wait for a user's stream that waits for it.
+ *
+ * A thread that records a graph, or any other thread while it does, may not
+ * make calls such as allocating or asking about an event; calls made here are
+ * exempted (enter()), since none concerns a stream being recorded.
+ *
+ * CUDA does not survive fork(): in a child every call fails with -ENODEV.
+ *
+ * Locks: card->lock, the making of a card's context, streams and lanes. Those
+ * that are there stay.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "devconnector.h"
+#include "nvidia_driver.h"
+#include "../phx_init.h"
+
+#define DEVICE_PAGE 65536UL
+#define MAX_CARDS 64
+#define LANES 16
+/* Shorter copies are waited for by asking, which answers faster than sleeping. */
+#define SPIN_BYTES (256UL << 10)
+#define SPIN_NS 100000
+
+/* Where a thread's complete copies run: a stream, and an event to sleep on. */
+struct lane {
+	struct cu_stream *stream;
+	struct cu_event *event;
+};
+
+static struct card {
+	int handle; /* the driver's name of the device */
+	char bdf[16];
+	pthread_mutex_t lock;
+	_Atomic(struct cu_context *) context; /* NULL: not needed yet */
+	_Atomic(struct cu_stream *) slots[DEVCONN_SLOTS];
+	_Atomic(struct lane *) lanes[LANES];
+} cards[MAX_CARDS];
+
+static int card_count;            /* written by init() only */
+static unsigned int generation;   /* the process that loaded the driver */
+static atomic_uint next_lane;
+
+/* What enter() changed and leave() puts back. */
+struct visit {
+	struct card *card;
+	int capture_mode;
+	bool gone; /* the driver has been torn down, at exit, and all memory with it */
+};
+
+/* ----------------------------------------------------------- the devices */
+
+/* "0000:3B:00.0", or with a domain of 8 digits -> "0000:3b:00.0". */
+static void set_bdf(struct card *card, const char *text)
+{
+	unsigned int domain, bus, slot, function = 0;
+
+	if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3)
+		return;
+	snprintf(card->bdf, sizeof(card->bdf), "%04x:%02x:%02x.%x", domain & 0xffff, bus & 0xff,
+		 slot & 0x1f, function & 7);
+}
+
+static int find_cards(char *text, size_t size)
+{
+	char bdf[32] = "";
+	int count = 0, result;
+
+	result = nvidia_driver.device_count(&count);
+	if (result || count <= 0) {
+		snprintf(text, size, "libcuda.so.1 found, but no GPU is visible");
+		return -ENODEV;
+	}
+	card_count = count < MAX_CARDS ? count : MAX_CARDS;
+	for (int i = 0; i < card_count; i++) {
+		struct card *card = &cards[i];
+
+		pthread_mutex_init(&card->lock, NULL);
+		result = nvidia_driver.device_get(&card->handle, i);
+		if (!result)
+			result = nvidia_driver.device_bdf(bdf, sizeof(bdf), card->handle);
+		if (result) {
+			snprintf(text, size, "GPU %d does not answer", i);
+			return nvidia_fail(result, "cuDeviceGetPCIBusId");
+		}
+		set_bdf(card, bdf);
+	}
+	return 0;
+}
+
+static int init(char *text, size_t size)
+{
+	int err = nvidia_driver_load(text, size);
+
+	if (!err)
+		err = find_cards(text, size);
+	generation = phx_fork_generation();
+	return err;
+}
+
+static int device_count(void)
+{
+	return card_count;
+}
+
+/* A slice of a GPU (MIG), which is a device of its own, whose name does not say so. */
+static bool unmarked_slice(const char *name)
+{
+	const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
+
+	return !strstr(name, "MIG") && visible && !strncmp(visible, "MIG-", 4);
+}
+
+static int device_describe(int ordinal, struct devconn_device *out)
+{
+	size_t bytes = 0, len;
+	int result;
+
+	*out = (struct devconn_device){ 0 };
+	result = nvidia_driver.device_name(out->name, sizeof(out->name), cards[ordinal].handle);
+	if (!result)
+		result = nvidia_driver.device_memory(&bytes, cards[ordinal].handle);
+	if (result)
+		return nvidia_fail(result, "cuDeviceGetName");
+	len = strlen(out->name);
+	if (unmarked_slice(out->name))
+		snprintf(out->name + len, sizeof(out->name) - len, " MIG");
+	memcpy(out->bdf, cards[ordinal].bdf, sizeof(out->bdf));
+	out->memory_bytes = bytes;
+	return 0;
+}
+
+static int find_device(int ordinal)
+{
+	return ordinal >= 0 && ordinal < card_count ? devconn_find_bdf(cards[ordinal].bdf) : -1;
+}
+
+/* ------------------------------------------------- the context of a call */
+
+static bool forked(void)
+{
+	return phx_fork_generation() != generation;
+}
+
+static int retain(struct card *card, struct cu_context **out)
+{
+	struct cu_context *context;
+	int result = 0;
+
+	pthread_mutex_lock(&card->lock);
+	context = atomic_load_explicit(&card->context, memory_order_relaxed);
+	if (!context)
+		result = nvidia_driver.context_retain(&context, card->handle);
+	if (!result)
+		/* release: pairs with the acquire in enter() */
+		atomic_store_explicit(&card->context, context, memory_order_release);
+	pthread_mutex_unlock(&card->lock);
+	*out = context;
+	return result ? nvidia_fail(result, "cuDevicePrimaryCtxRetain") : 0;
+}
+
+static int enter(int device, struct visit *visit)
+{
+	int ordinal = devconn_ordinal(device), result, err;
+	struct cu_context *context;
+
+	visit->gone = false;
+	if (forked())
+		return devconn_fail(-ENODEV, "CUDA does not survive fork()");
+	if (ordinal < 0 || ordinal >= card_count)
+		return devconn_fail(-ENODEV, "device %d is no NVIDIA GPU", device);
+	visit->card = &cards[ordinal];
+	context = atomic_load_explicit(&visit->card->context, memory_order_acquire);
+	if (!context) {
+		err = retain(visit->card, &context);
+		if (err)
+			return err;
+	}
+	result = nvidia_driver.context_push(context);
+	visit->gone = result == CU_DEINITIALIZED;
+	if (result)
+		return nvidia_fail(result, "cuCtxPushCurrent");
+	visit->capture_mode = CU_CAPTURE_MODE_RELAXED;
+	nvidia_driver.capture_mode(&visit->capture_mode);
+	return 0;
+}
+
+static void leave(struct visit *visit)
+{
+	struct cu_context *context;
+
+	nvidia_driver.capture_mode(&visit->capture_mode);
+	nvidia_driver.context_pop(&context);
+}
+
+/* ----------------------------------------------------------------- memory */
+
+/* The driver cuts small allocations anywhere: ask for more if it must be. */
+static int alloc_aligned(size_t len, void **addr)
+{
+	uintptr_t at;
+	int result;
+
+	result = nvidia_driver.mem_alloc(&at, len);
+	if (!result && at % DEVICE_PAGE) {
+		nvidia_driver.mem_free(at);
+		result = nvidia_driver.mem_alloc(&at, len + DEVICE_PAGE);
+	}
+	if (result)
+		return nvidia_fail(result, "cuMemAlloc");
+	*addr = (void *)((at + DEVICE_PAGE - 1) & ~(DEVICE_PAGE - 1));
+	return 0;
+}
+
+static int mem_alloc(int device, size_t len, void **addr)
+{
+	struct visit visit;
+	int err = enter(device, &visit);
+
+	if (err)
+		return err;
+	err = alloc_aligned(len, addr);
+	leave(&visit);
+	return err;
+}
+
+static int mem_free(int device, void *addr, size_t len)
+{
+	struct visit visit;
+	int err = enter(device, &visit), result;
+	uintptr_t base;
+	size_t size;
+
+	if (err)
+		return visit.gone ? 0 : err;
+	result = nvidia_driver.mem_range(&base, &size, (uintptr_t)addr);
+	if (!result)
+		result = nvidia_driver.mem_free(base);
+	leave(&visit);
+	return result ? nvidia_fail(result, "cuMemFree") : 0;
+}
+
+struct pointer {
+	unsigned int type; /* 0: unknown to the driver */
+	unsigned int managed;
+	int ordinal;
+	unsigned long long buffer_id;
+	uintptr_t start; /* of the range of addresses, which may have holes */
+	size_t len;
+};
+
+static bool ask(uintptr_t addr, struct pointer *p)
+{
+	int attributes[] = { CU_ATTRIBUTE_MEMORY_TYPE,	  CU_ATTRIBUTE_IS_MANAGED,
+			     CU_ATTRIBUTE_DEVICE_ORDINAL, CU_ATTRIBUTE_BUFFER_ID,
+			     CU_ATTRIBUTE_RANGE_START,	  CU_ATTRIBUTE_RANGE_SIZE };
+	void *out[] = { &p->type,      &p->managed, &p->ordinal,
+			&p->buffer_id, &p->start,   &p->len };
+
+	*p = (struct pointer){ .ordinal = -1 };
+	if (nvidia_driver.pointer_attributes(sizeof(attributes) / sizeof(attributes[0]),
+					     attributes, out, addr))
+		return false;
+	return p->type && (p->type != CU_MEMORY_HOST || p->managed) && p->ordinal >= 0;
+}
+
+/*
+ * Memory mapped piece by piece into a reserved range counts as one, as far as
+ * @wanted asks and it goes without a hole on one device.
+ */
+static void extend(const struct pointer *p, uintptr_t wanted, struct devconn_pointer *out)
+{
+	while (out->base + out->len < wanted && out->base + out->len < p->start + p->len) {
+		uintptr_t next = out->base + out->len, base;
+		struct pointer piece;
+		size_t len;
+
+		if (!ask(next, &piece) || piece.ordinal != p->ordinal || piece.start != p->start ||
+		    nvidia_driver.mem_range(&base, &len, next) || base != next || !len)
+			return;
+		out->len += len;
+		/* FNV-1a: one piece exchanged for another changes the whole */
+		out->buffer_id = (out->buffer_id ^ piece.buffer_id) * 0x100000001b3ULL;
+	}
+}
+
+static int pointer_device(const void *addr, struct devconn_pointer *out)
+{
+	uintptr_t wanted = (uintptr_t)addr + out->len;
+	struct pointer p;
+
+	if (forked() || !ask((uintptr_t)addr, &p))
+		return -ENOENT;
+	if (nvidia_driver.mem_range(&out->base, &out->len, (uintptr_t)addr)) {
+		out->base = p.start;
+		out->len = p.len;
+	}
+	out->device = find_device(p.ordinal);
+	out->buffer_id = p.buffer_id;
+	extend(&p, wanted, out);
+	return 0;
+}
+
+static int host_alloc(int device, size_t len, void **addr)
+{
+	struct visit visit;
+	int err = enter(device, &visit), result;
+
+	if (err)
+		return err;
+	result = nvidia_driver.host_alloc(addr, len, CU_HOST_ALLOC_PORTABLE);
+	leave(&visit);
+	return result ? nvidia_fail(result, "cuMemHostAlloc") : 0;
+}
+
+static int host_free(int device, void *addr, size_t len)
+{
+	struct visit visit;
+	int err = enter(device, &visit), result;
+
+	if (err)
+		return visit.gone ? 0 : err;
+	result = nvidia_driver.host_free(addr);
+	leave(&visit);
+	return result ? nvidia_fail(result, "cuMemFreeHost") : 0;
+}
+
+/* -------------------------------------------------------- complete copies */
+
+static int make_lane(struct lane **out)
+{
+	struct lane *lane = calloc(1, sizeof(*lane));
+	int result;
+
+	if (!lane)
+		return -ENOMEM;
+	result = nvidia_driver.event_create(&lane->event,
+					    CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING);
+	if (result) {
+		free(lane);
+		return nvidia_fail(result, "cuEventCreate");
+	}
+	result = nvidia_driver.stream_create(&lane->stream, CU_STREAM_NON_BLOCKING);
+	if (result) {
+		nvidia_driver.event_destroy(lane->event);
+		free(lane);
+		return nvidia_fail(result, "cuStreamCreate");
+	}
+	*out = lane;
+	return 0;
+}
+
+/* Threads share the lanes evenly. */
+static int my_lane(struct card *card, struct lane **out)
+{
+	static _Thread_local unsigned int mine; /* 1 + index; 0: none yet */
+	_Atomic(struct lane *) *place;
+	struct lane *lane;
+	int err = 0;
+
+	if (!mine)
+		mine = 1 + atomic_fetch_add_explicit(&next_lane, 1, memory_order_relaxed) % LANES;
+	place = &card->lanes[mine - 1];
+	lane = atomic_load_explicit(place, memory_order_acquire);
+	if (!lane) {
+		pthread_mutex_lock(&card->lock);
+		lane = atomic_load_explicit(place, memory_order_relaxed);
+		if (!lane)
+			err = make_lane(&lane);
+		if (!err)
+			atomic_store_explicit(place, lane, memory_order_release);
+		pthread_mutex_unlock(&card->lock);
+	}
+	*out = lane;
+	return err;
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* Wait for what is on the lane: ask for a while if it is short, then sleep. */
+static int wait_lane(struct lane *lane, size_t n)
+{
+	int64_t end = now_ns() + SPIN_NS;
+	int result;
+
+	if (n <= SPIN_BYTES) {
+		do
+			result = nvidia_driver.stream_query(lane->stream);
+		while (result == CU_NOT_READY && now_ns() < end);
+		if (result != CU_NOT_READY)
+			return result;
+	}
+	result = nvidia_driver.event_record(lane->event, lane->stream);
+	return result ? result : nvidia_driver.event_sync(lane->event);
+}
+
+/* Bad addresses are -EFAULT here: -EINVAL would speak of the request. */
+static int copied(int result)
+{
+	int err = result ? nvidia_fail(result, "cuMemcpyAsync") : 0;
+
+	return err == -EINVAL ? -EFAULT : err;
+}
+
+/* The driver knows from the addresses which way a copy goes. */
+static int copy(int device, void *dst, const void *src, size_t n)
+{
+	struct visit visit;
+	struct lane *lane;
+	int err = enter(device, &visit), result;
+
+	if (err)
+		return err;
+	err = my_lane(visit.card, &lane);
+	if (!err) {
+		result = nvidia_driver.copy_async((uintptr_t)dst, (uintptr_t)src, n, lane->stream);
+		if (!result)
+			result = wait_lane(lane, n);
+		err = copied(result);
+	}
+	leave(&visit);
+	return err;
+}
+
+/* ----------------------------------------------------------------- queues */
+
+static int stream_of(struct card *card, int slot, struct cu_stream **out)
+{
+	struct cu_stream *stream;
+	int result = 0;
+
+	if (slot < 0 || slot >= DEVCONN_SLOTS)
+		return devconn_fail(-EINVAL, "queue %d", slot);
+	stream = atomic_load_explicit(&card->slots[slot], memory_order_acquire);
+	if (!stream) {
+		pthread_mutex_lock(&card->lock);
+		stream = atomic_load_explicit(&card->slots[slot], memory_order_relaxed);
+		if (!stream)
+			result = nvidia_driver.stream_create(&stream, CU_STREAM_NON_BLOCKING);
+		if (!result)
+			atomic_store_explicit(&card->slots[slot], stream, memory_order_release);
+		pthread_mutex_unlock(&card->lock);
+	}
+	*out = stream;
+	return result ? nvidia_fail(result, "cuStreamCreate") : 0;
+}
+
+static int copy_async(int device, int slot, void *dst, const void *src, size_t n)
+{
+	struct cu_stream *stream;
+	struct visit visit;
+	int err = enter(device, &visit);
+
+	if (err)
+		return err;
+	err = stream_of(visit.card, slot, &stream);
+	if (!err)
+		err = copied(nvidia_driver.copy_async((uintptr_t)dst, (uintptr_t)src, n, stream));
+	leave(&visit);
+	return err;
+}
+
+static int queue_sync(int device, int slot)
+{
+	struct cu_stream *stream;
+	struct visit visit;
+	int err = enter(device, &visit);
+
+	if (err)
+		return err;
+	err = stream_of(visit.card, slot, &stream);
+	if (!err)
+		err = copied(nvidia_driver.stream_sync(stream));
+	leave(&visit);
+	return err;
+}
+
+/* *event is a struct cu_event of the driver. */
+static int record(struct cu_stream *stream, void **event)
+{
+	struct cu_event *e = *event;
+	int result = 0;
+
+	if (!e)
+		result = nvidia_driver.event_create(&e, CU_EVENT_BLOCKING_SYNC |
+								CU_EVENT_DISABLE_TIMING);
+	if (result)
+		return nvidia_fail(result, "cuEventCreate");
+	*event = e;
+	result = nvidia_driver.event_record(e, stream);
+	return result ? nvidia_fail(result, "cuEventRecord") : 0;
+}
+
+static int event_record(int device, int slot, void **event)
+{
+	struct cu_stream *stream;
+	struct visit visit;
+	int err = enter(device, &visit);
+
+	if (err)
+		return err;
+	err = stream_of(visit.card, slot, &stream);
+	if (!err)
+		err = record(stream, event);
+	leave(&visit);
+	return err;
+}
+
+static int event_done(int device, void *event)
+{
+	struct visit visit;
+	int err = enter(device, &visit), result;
+
+	if (err)
+		return err;
+	result = nvidia_driver.event_query(event);
+	leave(&visit);
+	return result == CU_NOT_READY ? -EBUSY : copied(result);
+}
+
+static int event_wait(int device, void *event)
+{
+	struct visit visit;
+	int err = enter(device, &visit);
+
+	if (err)
+		return err;
+	err = copied(nvidia_driver.event_sync(event));
+	leave(&visit);
+	return err;
+}
+
+static void event_free(int device, void *event)
+{
+	struct visit visit;
+
+	if (!event || enter(device, &visit))
+		return;
+	nvidia_driver.event_destroy(event);
+	leave(&visit);
+}
+
+/* ------------------------------------------------------ the user's streams */
+
+static int launch_host_func(void *stream, void (*fn)(void *arg), void *arg)
+{
+	int result = nvidia_driver.launch_host_func(stream, fn, arg);
+
+	return result ? nvidia_fail(result, "cuLaunchHostFunc") : 0;
+}
+
+static int stream_wait(void *stream, uint64_t *word, uint64_t value)
+{
+	int result = nvidia_driver.wait_value(stream, (uintptr_t)word, value, CU_WAIT_VALUE_GEQ);
+
+	return result ? nvidia_fail(result, "cuStreamWaitValue64") : 0;
+}
+
+static int stream_signal(void *stream, uint64_t *word, uint64_t value)
+{
+	int result = nvidia_driver.write_value(stream, (uintptr_t)word, value,
+					       CU_WRITE_VALUE_DEFAULT);
+
+	return result ? nvidia_fail(result, "cuStreamWriteValue64") : 0;
+}
+
+const struct devconn_ops nvidia_connector = {
+	.abi = DEVCONN_ABI,
+	.name = "nvidia",
+	.page_size = DEVICE_PAGE,
+	.init = init,
+	.device_count = device_count,
+	.device_describe = device_describe,
+	.find_device = find_device,
+	.mem_alloc = mem_alloc,
+	.mem_free = mem_free,
+	.pointer_device = pointer_device,
+	.host_alloc = host_alloc,
+	.host_free = host_free,
+	.memcpy_dtod = copy,
+	.memcpy_htod = copy,
+	.memcpy_dtoh = copy,
+	.memcpy_dtod_async = copy_async,
+	.memcpy_htod_async = copy_async,
+	.memcpy_dtoh_async = copy_async,
+	.queue_sync = queue_sync,
+	.event_record = event_record,
+	.event_done = event_done,
+	.event_wait = event_wait,
+	.event_free = event_free,
+	.launch_host_func = launch_host_func,
+	.stream_wait = stream_wait,
+	.stream_signal = stream_signal,
+	.range_push = nvidia_range_push,
+	.range_pop = nvidia_range_pop,
+};
