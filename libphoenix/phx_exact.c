@@ -65,55 +65,59 @@ static void count_aside(struct phx_xfer *x, int path, size_t bytes)
  * -EFAULT where the processor would kill us. Where a sandbox forbids the call
  * the processor it is.
  */
-static int copy_host(char *user, char *chunk, size_t n, bool to_user)
+static int copy_host(char *user, char *chunk, size_t n, bool to_user, size_t *done)
 {
 	struct iovec local = { chunk, n }, remote = { user, n };
 	ssize_t got;
 
 	got = to_user ? process_vm_writev(getpid(), &local, 1, &remote, 1, 0) :
 			process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
-	if (got == (ssize_t)n)
-		return 0;
-	if (got >= 0 || errno == EFAULT)
-		return -EFAULT;
+	if (got >= 0 || errno == EFAULT) {
+		*done = got > 0 ? (size_t)got : 0;
+		return *done == n ? 0 : -EFAULT;
+	}
 	memcpy(to_user ? user : chunk, to_user ? chunk : user, n);
+	*done = n;
 	return 0;
 }
 
 static int copy(struct phx_xfer *x, size_t at, struct phx_chunk *chunk, size_t in_chunk, size_t n,
-		bool to_buffer)
+		bool to_buffer, size_t *done)
 {
 	const struct devconn_ops *ops = x->dev ? x->dev->ops : NULL;
 	char *io = chunk->io + in_chunk, *dev = chunk->device + in_chunk;
 	int id = x->device_id, err;
 
+	*done = 0;
 	if (!x->dev || x->dev->mode == PHXFS_MODE_HOST)
-		err = copy_host(x->addr + at, io, n, to_buffer);
+		err = copy_host(x->addr + at, io, n, to_buffer, done);
 	else if (ops == &bare_connector) /* only the mapping reaches the memory */
-		err = x->io ? copy_host(x->io + at, io, n, to_buffer) : -EOPNOTSUPP;
+		err = x->io ? copy_host(x->io + at, io, n, to_buffer, done) : -EOPNOTSUPP;
 	else if (phx_chunk_on_device(chunk))
 		err = to_buffer ? ops->memcpy_dtod(id, x->addr + at, dev, n) :
 				  ops->memcpy_dtod(id, dev, x->addr + at, n);
 	else
 		err = to_buffer ? ops->memcpy_htod(id, x->addr + at, dev, n) :
 				  ops->memcpy_dtoh(id, dev, x->addr + at, n);
-	if (err)
-		return phx_fail(err, "device copy", "is the buffer still allocated and mapped?",
-				"%zu bytes at %p of device %d", n, (void *)(x->addr + at), id);
-	phx_stats_copied(id, n);
-	return 0;
+	if (!err)
+		*done = n;
+	if (*done)
+		phx_stats_copied(id, *done);
+	return !err ? 0 :
+		      phx_fail(err, "device copy", "is the buffer still allocated and mapped?",
+			       "%zu bytes at %p of device %d", n, (void *)(x->addr + at), id);
 }
 
 int phx_xfer_from_chunk(struct phx_xfer *x, size_t at, struct phx_chunk *chunk, size_t in_chunk,
-			size_t n)
+			size_t n, size_t *done)
 {
-	return copy(x, at, chunk, in_chunk, n, true);
+	return copy(x, at, chunk, in_chunk, n, true, done);
 }
 
 int phx_xfer_to_chunk(struct phx_xfer *x, size_t at, struct phx_chunk *chunk, size_t in_chunk,
-		      size_t n)
+		      size_t n, size_t *done)
 {
-	return copy(x, at, chunk, in_chunk, n, false);
+	return copy(x, at, chunk, in_chunk, n, false, done);
 }
 
 /* Each thread queues its copies on one slot; the slots go round. */
@@ -234,11 +238,8 @@ again:
 		goto again;
 	}
 	if (*moved) {
-		copied = phx_xfer_from_chunk(x, at, &chunk, head, *moved);
-		if (copied) {
-			*moved = 0;
-			err = copied;
-		}
+		copied = phx_xfer_from_chunk(x, at, &chunk, head, *moved, moved);
+		err = copied ? copied : err;
 	}
 	phx_chunk_put(&chunk);
 	return err;
@@ -309,7 +310,8 @@ static int write_chunk(struct phx_xfer *x, struct phx_file *file, size_t at, siz
 	size_t align = phx_file_flags(file) & O_DIRECT ? phx_file_align(file) : phx_file_cut(file);
 	size_t head = below(off, align);
 	struct phx_chunk chunk;
-	int err;
+	int err, copied;
+	size_t there;
 
 	*moved = 0;
 	err = phx_chunk_get(x->dev, x->path, head + len, true, &chunk);
@@ -317,11 +319,12 @@ static int write_chunk(struct phx_xfer *x, struct phx_file *file, size_t at, siz
 		return err;
 	/* Only the last chunk of a part may end off the blocks. */
 	*part = chunk.size - head < len ? chunk.size - head : len;
-	err = phx_xfer_to_chunk(x, at, &chunk, head, *part);
-	if (!err)
-		err = write_out(file, chunk.io + head, *part, off, moved);
+	/* What lies before a hole in the buffer is written, as pwrite(2) would. */
+	copied = phx_xfer_to_chunk(x, at, &chunk, head, *part, &there);
+	if (there)
+		err = write_out(file, chunk.io + head, there, off, moved);
 	phx_chunk_put(&chunk);
-	return err;
+	return err || *moved < there ? err : copied;
 }
 
 static int through_chunks(struct phx_xfer *x, struct phx_file *file, size_t at, size_t len,

@@ -70,15 +70,15 @@ static __attribute__((noinline)) void avoid_page_cache(struct phx_xfer *x)
 
 /*
  * The kernel checks the alignment of one extent after the other, and may have
- * written the first ones when it finds fault with the last. A read may find
- * out on the way.
+ * written the first ones, or cleared parts of the buffer, when it finds fault
+ * with the last.
  */
-static bool unaligned_write(struct phx_xfer *x)
+static bool unaligned(struct phx_xfer *x)
 {
 	struct phx_file file = phx_file(x->fd, x->device_id);
 	size_t block;
 
-	if (!x->write || !(phx_file_flags(&file) & O_DIRECT))
+	if (!(phx_file_flags(&file) & O_DIRECT))
 		return false;
 	block = phx_file_block(&file);
 	return (((size_t)x->off | x->len) & (block - 1)) != 0;
@@ -163,7 +163,7 @@ static __attribute__((noinline, cold)) int enforce(struct phx_xfer *x)
 		return phx_fail(-EOPNOTSUPP, op_name(x->write), "unset PHX_PATH, or load phxfs.ko",
 				"PHX_PATH=direct, and device %d: %s", x->device_id, x->dev->reason);
 	}
-	if (unaligned_write(x)) {
+	if (unaligned(x)) {
 		phx_xfer_drop(x);
 		return phx_xfer_fail(-EOPNOTSUPP, x->write, x->fd, x->len, x->off);
 	}

@@ -76,7 +76,7 @@ static ssize_t run(struct vec *v)
 {
 	size_t done = 0;
 
-	if (!v->count) { /* the kernel judges the descriptor */
+	if (!v->total) { /* the kernel judges the descriptor */
 		ssize_t n = v->write ? pwritev(v->fd, NULL, 0, 0) : preadv(v->fd, NULL, 0, 0);
 
 		return n < 0 ? -errno : 0;

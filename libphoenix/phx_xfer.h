@@ -78,12 +78,13 @@ int phx_xfer_part(struct phx_xfer *x, size_t at, size_t len, size_t *moved);
 
 /*
  * Copy @n bytes between the buffer, from its byte @at, and @chunk, from its
- * byte @in_chunk. 0, or -errno with the error recorded.
+ * byte @in_chunk; *done counts those copied, also on failure. 0, or -errno with
+ * the error recorded.
  */
 int phx_xfer_from_chunk(struct phx_xfer *x, size_t at, struct phx_chunk *chunk, size_t in_chunk,
-			size_t n);
+			size_t n, size_t *done);
 int phx_xfer_to_chunk(struct phx_xfer *x, size_t at, struct phx_chunk *chunk, size_t in_chunk,
-		      size_t n);
+		      size_t n, size_t *done);
 
 /*
  * The same, queued: 0: phx_xfer_copied() tells when it is done; -EOPNOTSUPP:

@@ -163,6 +163,7 @@ static void start_file_write(struct phx_worker *worker, struct phx_slice *slice)
 static void start_write(struct phx_worker *worker, struct phx_slice *slice)
 {
 	int err = phx_xfer_to_chunk_async(slice->x, slice->at, &slice->chunk, 0, slice->len);
+	size_t done;
 
 	if (!err) {
 		worker->chunks++;
@@ -170,7 +171,7 @@ static void start_write(struct phx_worker *worker, struct phx_slice *slice)
 		return;
 	}
 	if (err == -EOPNOTSUPP)
-		err = phx_xfer_to_chunk(slice->x, slice->at, &slice->chunk, 0, slice->len);
+		err = phx_xfer_to_chunk(slice->x, slice->at, &slice->chunk, 0, slice->len, &done);
 	if (!err) {
 		start_file_write(worker, slice);
 		return;
@@ -287,11 +288,10 @@ static bool leave_chunk(struct phx_worker *worker, struct phx_slice *slice)
 		}
 		if (err == -EOPNOTSUPP)
 			err = phx_xfer_from_chunk(slice->x, slice->at, &slice->chunk, head,
-						  slice->moved);
-		if (err) {
+						  slice->moved, &slice->moved);
+		else
 			slice->moved = 0;
-			slice->err = err;
-		}
+		slice->err = err ? err : slice->err;
 	}
 	worker->chunks--;
 	phx_chunk_put(&slice->chunk);
