@@ -643,6 +643,51 @@ int phxfs_queue_eventfd(phxfs_queue_t *q);
  */
 int phxfs_queue_destroy(phxfs_queue_t *q);
 
+/* ----------------------------------------------------------------- streams */
+
+/**
+ * phxfs_read_stream - read in the order of a device's stream
+ * @fd: as phxfs_read(); must stay open until the stream has passed
+ * @buf: device address inside a registration, of any open device
+ * @nbytes: bytes to read
+ * @buf_offset: bytes added to @buf
+ * @f_offset: file offset, bytes
+ * @bytes_done: OUT, when the stream gets there: bytes read, or -errno
+ * @stream: a stream of the device's runtime (CUstream, cudaStream_t, ...);
+ *	NULL: its default stream. HOST devices have none: the transfer runs at once
+ *
+ * Returns when the transfer is queued. The stream runs it behind all earlier
+ * work and holds all later work until it is done; the five values behind the
+ * pointers are read only then, so earlier work may write them, and must stay
+ * valid until then. A transfer that fails says so in *@bytes_done and lets the
+ * stream go on.
+ *
+ * Return: 0; -EINVAL: a NULL pointer; -EFAULT: @buf is in no registration;
+ * -EOPNOTSUPP: the device has no streams, or this one is being captured into a
+ * graph; -ENOMEM, -EAGAIN: no memory, no worker thread; or the runtime's error.
+ */
+PHXFS_MUST_CHECK
+int phxfs_read_stream(int fd, void *buf, size_t *nbytes, off_t *buf_offset, off_t *f_offset,
+		      ssize_t *bytes_done, void *stream);
+
+/**
+ * phxfs_write_stream - write in the order of a device's stream
+ * @fd: as phxfs_write(); must stay open until the stream has passed
+ * @buf: as phxfs_read_stream()
+ * @nbytes: bytes to write
+ * @buf_offset: bytes added to @buf
+ * @f_offset: file offset, bytes
+ * @bytes_done: OUT, when the stream gets there: bytes written, or -errno
+ * @stream: as phxfs_read_stream()
+ *
+ * What earlier work of the stream wrote to the buffer is what is written.
+ *
+ * Return: as phxfs_read_stream().
+ */
+PHXFS_MUST_CHECK
+int phxfs_write_stream(int fd, void *buf, size_t *nbytes, off_t *buf_offset, off_t *f_offset,
+		       ssize_t *bytes_done, void *stream);
+
 /* ------------------------------------------------------- what happened, why */
 
 struct phxfs_path_info {

@@ -20,6 +20,7 @@
 #include "phx_queue.h"
 #include "phx_staging.h"
 #include "phx_stats.h"
+#include "phx_stream.h"
 #include "io_engine/io_engine.h"
 #include "io_engine/io_pool.h"
 
@@ -73,6 +74,7 @@ static void fork_child(void)
 		phx_log_fork_child();
 		phx_pool_fork_child();
 		phx_staging_fork_child();
+	phx_stream_fork_child();
 		phx_device_fork_child();
 		phx_queues_fork_child();
 	}

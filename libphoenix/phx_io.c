@@ -305,12 +305,16 @@ static __attribute__((noinline)) ssize_t run_slow(struct phx_xfer *x, size_t don
 	size_t moved = 0;
 	int err;
 
+	if (x->dev)
+		x->dev->ops->range_push(x->write ? "phxfs_write" : "phxfs_read");
 	if (wants_help(x))
 		result = phx_job_run_one(x);
 	if (result == -ENOMEM) {
 		err = phx_xfer_part(x, done, x->len - done, &moved);
 		result = phx_xfer_result(done + moved, err);
 	}
+	if (x->dev)
+		x->dev->ops->range_pop();
 	/* Unless a lower layer has told it better. */
 	if (result < 0 && !phx_error_since(mark, (int)result))
 		phx_xfer_fail((int)result, x->write, x->fd, x->len, x->off);

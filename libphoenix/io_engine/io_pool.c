@@ -331,6 +331,16 @@ int phx_pool_submit_batch(struct phx_job *job, bool wait)
 	return err;
 }
 
+int phx_pool_ready(void)
+{
+	int err;
+
+	pthread_mutex_lock(&pool.lock);
+	err = start_workers();
+	pthread_mutex_unlock(&pool.lock);
+	return err;
+}
+
 int phx_pool_submit(struct phx_job *job)
 {
 	int err;

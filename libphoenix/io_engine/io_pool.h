@@ -15,6 +15,8 @@
  * -EAGAIN: there is no worker and none can be started.
  */
 int phx_pool_submit_batch(struct phx_job *job, bool wait);
+/* Start the workers if they are not there. -EAGAIN as above. */
+int phx_pool_ready(void);
 /* Queue a job beside the batches. -EAGAIN as above. */
 int phx_pool_submit(struct phx_job *job);
 /* Run a job that could not be queued, by this thread alone. */
