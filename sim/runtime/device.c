@@ -3,13 +3,15 @@
  * libphxsim: devices, memory and synchronous work. Thin over the driver's ioctls;
  * the one state is the table of open devices.
  *
- * table.lock protects the table; calls that only use it hold it for reading, so
- * that a reset or the restart after a fork cannot close a descriptor under them.
+ * table.lock protects the table and is held for moments only, so that a fork need
+ * not wait for a long copy. A call in progress counts as a user of the table, and a
+ * reset waits until there is none before it closes a descriptor.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,11 +32,14 @@ struct device {
 };
 
 static struct {
-	pthread_rwlock_t lock;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;	/* users fell to 0, or resetting to false */
+	int users;		/* calls in progress */
+	bool resetting;		/* no call may begin */
 	pid_t pid;		/* whose table it is; 0: none yet */
 	int count;
 	struct device dev[MAX_DEVICES];	/* in order of bdf */
-} table = { .lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP };
+} table = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 /* --- the table --------------------------------------------------------------- */
 
@@ -105,7 +110,7 @@ static int scan_devices(DIR *dir)
 	return table.count ? 0 : -ENODEV;
 }
 
-/* Called with table.lock held for writing. */
+/* Called with table.lock held. */
 static int fill_table(void)
 {
 	DIR *dir;
@@ -128,43 +133,46 @@ static int fill_table(void)
 	return 0;
 }
 
-/* On success the caller holds table.lock for reading. */
+/* On success the caller is a user of the table, until table_leave(). */
 static int table_enter(void)
 {
 	int ret;
 
-	for (;;) {
-		pthread_rwlock_rdlock(&table.lock);
-		if (table.pid == getpid())
-			return 0;
-		pthread_rwlock_unlock(&table.lock);
-		pthread_rwlock_wrlock(&table.lock);
-		ret = fill_table();
-		pthread_rwlock_unlock(&table.lock);
-		if (ret)
-			return ret;
-	}
+	pthread_mutex_lock(&table.lock);
+	while (table.resetting)
+		pthread_cond_wait(&table.changed, &table.lock);
+	ret = fill_table();
+	if (!ret)
+		table.users++;
+	pthread_mutex_unlock(&table.lock);
+	return ret;
 }
 
 static void table_leave(void)
 {
-	pthread_rwlock_unlock(&table.lock);
+	pthread_mutex_lock(&table.lock);
+	if (!--table.users)
+		pthread_cond_broadcast(&table.changed);
+	pthread_mutex_unlock(&table.lock);
 }
 
-/* A fork while another thread holds the lock must not leave it held for ever. */
 static void before_fork(void)
 {
-	pthread_rwlock_wrlock(&table.lock);
+	pthread_mutex_lock(&table.lock);
 }
 
 static void after_fork(void)
 {
-	pthread_rwlock_unlock(&table.lock);
+	pthread_mutex_unlock(&table.lock);
 }
 
+/* The other threads, and with them their calls, are not in the child. */
 static void after_fork_child(void)
 {
-	table.lock = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+	table.users = 0;
+	table.resetting = false;
+	table.changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+	pthread_mutex_unlock(&table.lock);
 }
 
 __attribute__((constructor)) static void watch_forks(void)
@@ -266,20 +274,27 @@ API int phxsim_device_reset(int dev)
 
 	if (ret)
 		return ret;
-	pthread_rwlock_wrlock(&table.lock);
+	pthread_mutex_lock(&table.lock);
+	while (table.resetting)
+		pthread_cond_wait(&table.changed, &table.lock);
+	table.resetting = true;
+	while (table.users)
+		pthread_cond_wait(&table.changed, &table.lock);
 	if (dev < 0 || dev >= table.count) {
 		ret = -ENODEV;
-		goto out_unlock;
+		goto out_end_reset;
 	}
 	fd = open_index(table.dev[dev].index);
 	if (fd < 0) {
 		ret = fd;
-		goto out_unlock;
+		goto out_end_reset;
 	}
 	close(table.dev[dev].fd);
 	table.dev[dev].fd = fd;
-out_unlock:
-	pthread_rwlock_unlock(&table.lock);
+out_end_reset:
+	table.resetting = false;
+	pthread_cond_broadcast(&table.changed);
+	pthread_mutex_unlock(&table.lock);
 	return ret;
 }
 
