@@ -419,13 +419,15 @@ static int wait_lane(struct lane *lane, size_t n)
 /* Bad addresses are -EFAULT here: -EINVAL would speak of the request. */
 static int copied(int result)
 {
-	int err = result ? nvidia_fail(result, "cuMemcpyAsync") : 0;
+	int err = result ? nvidia_fail(result, "copying") : 0;
 
 	return err == -EINVAL ? -EFAULT : err;
 }
 
-/* The driver knows from the addresses which way a copy goes. */
-static int copy(int device, void *dst, const void *src, size_t n)
+/* The driver's copy in one of the directions. */
+typedef int copy_fn(uintptr_t dst, uintptr_t src, size_t n, struct cu_stream *stream);
+
+static int copy(int device, copy_fn *start, void *dst, const void *src, size_t n)
 {
 	struct visit visit;
 	struct lane *lane;
@@ -435,13 +437,28 @@ static int copy(int device, void *dst, const void *src, size_t n)
 		return err;
 	err = my_lane(visit.card, &lane);
 	if (!err) {
-		result = nvidia_driver.copy_async((uintptr_t)dst, (uintptr_t)src, n, lane->stream);
+		result = start((uintptr_t)dst, (uintptr_t)src, n, lane->stream);
 		if (!result)
 			result = wait_lane(lane, n);
 		err = copied(result);
 	}
 	leave(&visit);
 	return err;
+}
+
+static int copy_dtod(int device, void *dst, const void *src, size_t n)
+{
+	return copy(device, nvidia_driver.copy_dtod, dst, src, n);
+}
+
+static int copy_htod(int device, void *dst, const void *src, size_t n)
+{
+	return copy(device, nvidia_driver.copy_htod, dst, src, n);
+}
+
+static int copy_dtoh(int device, void *dst, const void *src, size_t n)
+{
+	return copy(device, nvidia_driver.copy_dtoh, dst, src, n);
 }
 
 /* ----------------------------------------------------------------- queues */
@@ -467,7 +484,7 @@ static int stream_of(struct card *card, int slot, struct cu_stream **out)
 	return result ? nvidia_fail(result, "cuStreamCreate") : 0;
 }
 
-static int copy_async(int device, int slot, void *dst, const void *src, size_t n)
+static int copy_async(int device, int slot, copy_fn *start, void *dst, const void *src, size_t n)
 {
 	struct cu_stream *stream;
 	struct visit visit;
@@ -477,9 +494,24 @@ static int copy_async(int device, int slot, void *dst, const void *src, size_t n
 		return err;
 	err = stream_of(visit.card, slot, &stream);
 	if (!err)
-		err = copied(nvidia_driver.copy_async((uintptr_t)dst, (uintptr_t)src, n, stream));
+		err = copied(start((uintptr_t)dst, (uintptr_t)src, n, stream));
 	leave(&visit);
 	return err;
+}
+
+static int copy_dtod_async(int device, int slot, void *dst, const void *src, size_t n)
+{
+	return copy_async(device, slot, nvidia_driver.copy_dtod, dst, src, n);
+}
+
+static int copy_htod_async(int device, int slot, void *dst, const void *src, size_t n)
+{
+	return copy_async(device, slot, nvidia_driver.copy_htod, dst, src, n);
+}
+
+static int copy_dtoh_async(int device, int slot, void *dst, const void *src, size_t n)
+{
+	return copy_async(device, slot, nvidia_driver.copy_dtoh, dst, src, n);
 }
 
 static int queue_sync(int device, int slot)
@@ -599,12 +631,12 @@ const struct devconn_ops nvidia_connector = {
 	.pointer_device = pointer_device,
 	.host_alloc = host_alloc,
 	.host_free = host_free,
-	.memcpy_dtod = copy,
-	.memcpy_htod = copy,
-	.memcpy_dtoh = copy,
-	.memcpy_dtod_async = copy_async,
-	.memcpy_htod_async = copy_async,
-	.memcpy_dtoh_async = copy_async,
+	.memcpy_dtod = copy_dtod,
+	.memcpy_htod = copy_htod,
+	.memcpy_dtoh = copy_dtoh,
+	.memcpy_dtod_async = copy_dtod_async,
+	.memcpy_htod_async = copy_htod_async,
+	.memcpy_dtoh_async = copy_dtoh_async,
 	.queue_sync = queue_sync,
 	.event_record = event_record,
 	.event_done = event_done,

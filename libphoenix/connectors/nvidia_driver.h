@@ -62,7 +62,10 @@ struct nvidia_driver {
 	int (*host_alloc)(void **addr, size_t len, unsigned int flags);
 	int (*host_free)(void *addr);
 
-	int (*copy_async)(uintptr_t dst, uintptr_t src, size_t n, struct cu_stream *stream);
+	/* With the direction said: an address that is not the device's is refused. */
+	int (*copy_dtod)(uintptr_t dst, uintptr_t src, size_t n, struct cu_stream *stream);
+	int (*copy_htod)(uintptr_t dst, uintptr_t src, size_t n, struct cu_stream *stream);
+	int (*copy_dtoh)(uintptr_t dst, uintptr_t src, size_t n, struct cu_stream *stream);
 	int (*stream_create)(struct cu_stream **stream, unsigned int flags);
 	int (*stream_sync)(struct cu_stream *stream);
 	int (*stream_query)(struct cu_stream *stream);

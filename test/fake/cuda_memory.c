@@ -30,19 +30,6 @@ struct block *fake_find(uintptr_t addr)
 	return NULL;
 }
 
-API void *fakecuda_backing(const void *addr)
-{
-	struct block *b;
-	char *at = NULL;
-
-	pthread_mutex_lock(&fake_lock);
-	b = fake_find((uintptr_t)addr);
-	if (b)
-		at = b->backing + ((uintptr_t)addr - b->base);
-	pthread_mutex_unlock(&fake_lock);
-	return at;
-}
-
 void fake_count_memory(struct fakecuda_state *out)
 {
 	pthread_mutex_lock(&fake_lock);

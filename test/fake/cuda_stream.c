@@ -206,11 +206,13 @@ static int copy_unpinned(struct stream *s, struct work w)
 	return result;
 }
 
-API int cuMemcpyAsync(uintptr_t dst, uintptr_t src, size_t n, struct stream *s)
+static int copy(const char *name, uintptr_t dst, uintptr_t src, size_t n, struct stream *s)
 {
 	struct work w = { .run = run_copy, .dst = dst, .src = src, .n = n };
-	int result = fake_call("cuMemcpyAsync");
+	int result = fake_call(name);
 
+	if (!result)
+		result = fake_call("copies");
 	if (!result)
 		result = check(s);
 	if (!result && (!dst || !src))
@@ -221,6 +223,28 @@ API int cuMemcpyAsync(uintptr_t dst, uintptr_t src, size_t n, struct stream *s)
 	    (!fake_is_device(src) && !fake_is_pinned(src, n)))
 		return copy_unpinned(s, w);
 	return queue(s, w);
+}
+
+API int cuMemcpyAsync(uintptr_t dst, uintptr_t src, size_t n, struct stream *s)
+{
+	return copy("cuMemcpyAsync", dst, src, n, s);
+}
+
+API int cuMemcpyHtoDAsync_v2(uintptr_t dst, uintptr_t src, size_t n, struct stream *s)
+{
+	return fake_is_device(dst) ? copy("cuMemcpyHtoDAsync_v2", dst, src, n, s) : INVALID_VALUE;
+}
+
+API int cuMemcpyDtoHAsync_v2(uintptr_t dst, uintptr_t src, size_t n, struct stream *s)
+{
+	return fake_is_device(src) ? copy("cuMemcpyDtoHAsync_v2", dst, src, n, s) : INVALID_VALUE;
+}
+
+API int cuMemcpyDtoDAsync_v2(uintptr_t dst, uintptr_t src, size_t n, struct stream *s)
+{
+	return fake_is_device(dst) && fake_is_device(src) ?
+		       copy("cuMemcpyDtoDAsync_v2", dst, src, n, s) :
+		       INVALID_VALUE;
 }
 
 static int run_fill(struct work *w)

@@ -12,8 +12,8 @@
  * Environment: FAKE_CUDA_DEVICES (2), FAKE_CUDA_MEMORY (bytes of each, 1 GiB),
  * FAKE_CUDA_DELAY_US (before each thing that a stream does, 0), FAKE_CUDA_NAME,
  * FAKE_CUDA_FAIL="cuMemAlloc_v2=2@3,..." (the third call fails with 2; "@3+" and all
- * after it). The name "copy" fails a copy while it runs. CUDA_VISIBLE_DEVICES is
- * a list of numbers.
+ * after it). "copies" stands for every call that starts a copy, "copy" for a
+ * copy while it runs. CUDA_VISIBLE_DEVICES is a list of numbers.
  */
 #ifndef FAKECUDA_H
 #define FAKECUDA_H
@@ -42,7 +42,5 @@ void fakecuda_fail(const char *call, int result, unsigned int nth, bool all);
 void fakecuda_hold(bool hold);
 /* As at exit: every call says that the driver is gone, or works again. */
 void fakecuda_tear_down(bool gone);
-/* A hole of the fake's address ranges is no memory: where the CPU finds an address. */
-void *fakecuda_backing(const void *addr);
 
 #endif

@@ -15,6 +15,7 @@
 
 #define SKIPPED 77
 #define TIMEOUT 300
+#define FILE_BLOCK (1UL << 20)
 
 static _Thread_local char context[512];
 
@@ -134,21 +135,22 @@ void gpu_pattern(void *buf, size_t len, uint64_t seed, uint64_t offset)
 int gpu_file(size_t size, uint64_t seed, int flags)
 {
 	const char *dir = getenv("TMPDIR");
-	static char block[1 << 20];
-	char name[256], again[64];
+	char name[256], again[64], *block = malloc(FILE_BLOCK);
 	int fd, second;
 
+	CHECK(block);
 	snprintf(name, sizeof(name), "%s/gpu-test.XXXXXX", dir && *dir ? dir : ".");
 	fd = mkstemp(name);
 	if (fd < 0)
 		gpu_fail(__FILE__, __LINE__, "%s: %s", name, strerror(errno));
 	unlink(name);
-	for (size_t at = 0; at < size; at += sizeof(block)) {
-		size_t n = size - at < sizeof(block) ? size - at : sizeof(block);
+	for (size_t at = 0; at < size; at += FILE_BLOCK) {
+		size_t n = size - at < FILE_BLOCK ? size - at : FILE_BLOCK;
 
 		gpu_pattern(block, n, seed, at);
 		CHECK(pwrite(fd, block, n, (off_t)at) == (ssize_t)n);
 	}
+	free(block);
 	if (!flags)
 		return fd;
 	snprintf(again, sizeof(again), "/proc/self/fd/%d", fd);

@@ -153,7 +153,7 @@ static void failing_calls_keep_the_context(void)
 {
 	static const char *const calls[] = {
 		"cuMemAlloc_v2",       "cuMemFree_v2",	      "cuStreamCreate",
-		"cuMemcpyAsync",       "cuEventCreate",	      "cuMemHostAlloc",
+		"copies",      "cuEventCreate",	      "cuMemHostAlloc",
 		"cuStreamQuery",       "cuEventRecord",	      "cuEventSynchronize",
 		"cuCtxPushCurrent_v2", "cuStreamSynchronize",
 	};
@@ -167,11 +167,11 @@ static void failing_calls_keep_the_context(void)
 	p = alloc(id, PAGE);
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		gpu_context("%s fails", calls[i]);
-		cu.fail(calls[i], 999, 1, true);
+		fake.fail(calls[i], 999, 1, true);
 		(void)!phxfs_memcpy_to(id, p, word, sizeof(word));
 		if (!phxfs_mem_alloc(id, PAGE, &other))
 			(void)!phxfs_mem_free(id, other);
-		cu.fail(calls[i], 0, 0, false);
+		fake.fail(calls[i], 0, 0, false);
 		EQ(state(NULL, 0).depth, 1);
 		CHECK(state(NULL, 0).capture_mode_kept);
 		EQ(phxfs_memcpy_to(id, p, word, sizeof(word)), 0);
@@ -228,7 +228,7 @@ static void allocation_fails(void)
 	CHECK(p == &p);
 	HAS(phxfs_last_error(), "CUDA_ERROR_OUT_OF_MEMORY");
 	HAS(phxfs_last_error(), "cuMemAlloc");
-	cu.fail("cuDevicePrimaryCtxRetain", 2, 1, false);
+	fake.fail("cuDevicePrimaryCtxRetain", 2, 1, false);
 	EQ(phxfs_mem_alloc(1, PAGE, &p), -ENOMEM);
 	HAS(phxfs_last_error(), "cuDevicePrimaryCtxRetain");
 	EQ(state(NULL, 1).retained, 0);
@@ -259,26 +259,14 @@ static void memory_of_other_allocators(void)
 	EQ(phxfs_regmem(device(0), (void *)pool, 2 * MIB, NULL), -EFAULT); /* another's */
 }
 
-struct properties {
-	int type, handle_types, location_type, device;
-	void *win32;
-	unsigned char flags[8];
-};
-
-/* Three pieces of 2 MiB, 2 MiB hole, one piece. */
+/* Three pieces of 2 MiB, a hole, one piece. */
 static uintptr_t map_pieces(int ordinal)
 {
-	struct properties p = { .type = 1, .location_type = 1, .device = ordinal };
 	uintptr_t base;
-	uint64_t handle;
+	size_t size;
 
-	EQ(cu.reserve(&base, 10 * MIB, 0, 0, 0), 0);
-	for (size_t i = 0; i < 5; i++) {
-		if (i == 3)
-			continue;
-		EQ(cu.create(&handle, 2 * MIB, &p, 0), 0);
-		EQ(cu.map(base + i * 2 * MIB, 2 * MIB, 0, handle, 0), 0);
-	}
+	EQ(driver_map_pieces(ordinal, 5, 3, &size, &base), 0);
+	EQ(size, 2 * MIB);
 	return base;
 }
 
@@ -308,7 +296,7 @@ static void memory_mapped_in_pieces(void)
 /* A piece exchanged for another, or memory allocated anew, has another id. */
 static void identity_changes_with_the_memory(void)
 {
-	struct properties p = { .type = 1, .location_type = 1 };
+	struct driver_physical p = { .type = 1, .location_type = 1 };
 	struct devconn_pointer before = { .len = 6 * MIB }, after = { 0 };
 	uintptr_t base;
 	uint64_t handle;

@@ -4,53 +4,27 @@
 
 #include "nvidia_fake.h"
 
-struct fake_driver cu;
-
-static const struct {
-	const char *name;
-	void **slot;
-} symbols[] = {
-	{ "fakecuda_state", (void **)&cu.state },
-	{ "fakecuda_fail", (void **)&cu.fail },
-	{ "fakecuda_tear_down", (void **)&cu.tear_down },
-	{ "fakecuda_hold", (void **)&cu.hold },
-	{ "fakecuda_backing", (void **)&cu.backing },
-	{ "cuCtxCreate_v2", (void **)&cu.context_create },
-	{ "cuCtxGetCurrent", (void **)&cu.context_current },
-	{ "cuMemAlloc_v2", (void **)&cu.mem_alloc },
-	{ "cuMemAllocAsync", (void **)&cu.alloc_async },
-	{ "cuMemCreate", (void **)&cu.create },
-	{ "cuMemAddressReserve", (void **)&cu.reserve },
-	{ "cuMemMap", (void **)&cu.map },
-	{ "cuMemUnmap", (void **)&cu.unmap },
-	{ "cuMemHostAlloc", (void **)&cu.host_alloc },
-	{ "cuStreamCreate", (void **)&cu.stream_create },
-	{ "cuStreamSynchronize", (void **)&cu.stream_sync },
-	{ "cuStreamBeginCapture_v2", (void **)&cu.begin_capture },
-	{ "cuStreamEndCapture", (void **)&cu.end_capture },
-};
+struct fake_controls fake;
 
 void load(void)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-	int (*initialize)(unsigned int flags);
+	const char *missing = driver_load();
 
-	CHECK(library);
-	for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
-		*symbols[i].slot = dlsym(library, symbols[i].name);
-		gpu_context("%s", symbols[i].name);
-		CHECK(*symbols[i].slot);
-	}
-	*(void **)&initialize = dlsym(library, "cuInit");
-	EQ(initialize(0), 0);
-	gpu_context("%s", "");
+	gpu_context("%s", missing ? missing : "");
+	CHECK(!missing && library);
+	*(void **)&fake.state = dlsym(library, "fakecuda_state");
+	*(void **)&fake.fail = dlsym(library, "fakecuda_fail");
+	*(void **)&fake.tear_down = dlsym(library, "fakecuda_tear_down");
+	*(void **)&fake.hold = dlsym(library, "fakecuda_hold");
+	CHECK(fake.state && fake.fail && fake.tear_down && fake.hold);
 }
 
 struct fakecuda_state state(const char *call, int device)
 {
 	struct fakecuda_state s;
 
-	cu.state(call, device, &s);
+	fake.state(call, device, &s);
 	return s;
 }
 

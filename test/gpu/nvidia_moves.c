@@ -87,7 +87,7 @@ static void failed_copies_are_reported(void)
 	id = device(0);
 	p = registered(id, 4 * MIB);
 	EQ(phxfs_read(fd, id, p, 0, MIB, 0), MIB);
-	cu.fail("copy", 700, 1, false);
+	fake.fail("copy", 700, 1, false);
 	EQ(phxfs_read(fd, id, p, 0, MIB, 0), -EIO);
 	EQ(phxfs_read(fd, id, p, 0, 4 * MIB, 0), -EIO); /* the context stays broken */
 	EQ(phxfs_write(fd, id, p, 0, MIB, 0), -EIO);
@@ -105,7 +105,7 @@ static void bad_address_is_efault(void)
 
 	load();
 	p = alloc(0, PAGE);
-	cu.fail("cuMemcpyAsync", 1, 1, false);
+	fake.fail("copies", 1, 1, false);
 	EQ(phxfs_memcpy_from(0, word, p, sizeof(word)), -EFAULT);
 	EQ(phxfs_memcpy_from(0, word, p, sizeof(word)), 0);
 }
@@ -127,7 +127,7 @@ static void queues_keep_their_order(void)
 	memset(host, 'x', MIB);
 	for (int i = 0; i < 20; i++) {
 		host[0] = (char)i;
-		cu.hold(true);
+		fake.hold(true);
 		EQ(ops->memcpy_htod_async(0, i, p, host, MIB), 0);
 		EQ(ops->memcpy_dtod_async(0, i, q, p, MIB), 0);
 		EQ(ops->memcpy_dtoh_async(0, i, host + MIB, q, MIB), 0);
@@ -135,7 +135,7 @@ static void queues_keep_their_order(void)
 		EQ(ops->event_record(0, i, &event), 0);
 		CHECK(!again || again == event);
 		EQ(ops->event_done(0, event), -EBUSY);
-		cu.hold(false);
+		fake.hold(false);
 		EQ(i % 2 ? ops->event_wait(0, event) : ops->queue_sync(0, i), 0);
 		EQ(ops->event_done(0, event), 0);
 		CHECK(!memcmp(host, host + MIB, MIB));
@@ -163,17 +163,17 @@ static void events_report_failed_copies(void)
 	EQ(ops->memcpy_htod_async(0, 1, p, host, MIB), 0);
 	EQ(ops->event_record(0, 1, &event), 0);
 	EQ(ops->event_wait(0, event), 0);
-	cu.fail("copy", 700, 1, false);
-	cu.hold(true);
+	fake.fail("copy", 700, 1, false);
+	fake.hold(true);
 	EQ(ops->memcpy_htod_async(0, 1, p, host, MIB), 0);
 	EQ(ops->event_record(0, 1, &event), 0);
 	EQ(ops->event_done(0, event), -EBUSY);
-	cu.hold(false);
+	fake.hold(false);
 	EQ(ops->event_wait(0, event), -EIO);
 	EQ(ops->event_done(0, event), -EIO);
 	EQ(ops->queue_sync(0, 1), -EIO);
 	HAS(devconn_detail(-EIO), "CUDA_ERROR_ILLEGAL_ADDRESS");
-	HAS(devconn_detail(-EIO), ": cu");
+	HAS(devconn_detail(-EIO), ": copying: ");
 	EQ(strlen(devconn_detail(-EPERM)), 0);
 	ops->event_free(0, event);
 }
@@ -208,9 +208,9 @@ static void users_streams_wait_and_signal(void)
 	EQ(cu.stream_sync(stream), 0);
 	EQ(word[1], 9);
 	EQ(seen, 41);
-	cu.fail("cuStreamWaitValue64_v2", 801, 1, false);
+	fake.fail("cuStreamWaitValue64_v2", 801, 1, false);
 	EQ(ops->stream_wait(stream, &word[0], 3), -EOPNOTSUPP);
-	cu.fail("cuLaunchHostFunc", 900, 1, false);
+	fake.fail("cuLaunchHostFunc", 900, 1, false);
 	EQ(ops->launch_host_func(stream, note, &value), -EOPNOTSUPP);
 	EQ(ops->launch_host_func(NULL, note, &value), -ENODEV);
 	EQ(ops->stream_signal(stream, (uint64_t *)&value, 1), -EINVAL); /* not pinned */
@@ -228,7 +228,7 @@ static void driver_gone_before_the_library(void)
 	p = registered(id, MIB);
 	q = alloc(id, MIB);
 	EQ(phxfs_read(fd, id, p, 0, MIB, 0), MIB);
-	cu.tear_down(true);
+	fake.tear_down(true);
 	EQ(phxfs_read(fd, id, p, 0, MIB, 0), -ENODEV);
 	EQ(phxfs_mem_alloc(id, PAGE, &q), -ENODEV);
 	HAS(phxfs_last_error(), "driver shutting down");
