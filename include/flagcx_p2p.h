@@ -524,6 +524,18 @@ int flagcxP2pEngineUpdateDesc(FlagcxP2pRdmaDesc *desc, uint64_t remoteAddr, uint
 int flagcxP2pEngineMakeDesc(FlagcxP2pConn *conn, uint64_t remoteVa, uint32_t size,
 			    FlagcxP2pRdmaDesc *desc);
 
+/**
+ * flagcxP2pEngineRemoteRegion - look at the peer's registrations
+ * @conn: the connection
+ * @index: 0, 1, ... in order of address
+ * @addr: OUT: where it starts in the peer
+ * @size: OUT: bytes
+ *
+ * Return: 0; -ENOENT: past the last; -ENOTCONN; -EINVAL.
+ */
+int flagcxP2pEngineRemoteRegion(FlagcxP2pConn *conn, uint32_t index, uint64_t *addr,
+				uint64_t *size);
+
 /* --------------------------------------------------------------- transfers */
 
 /**

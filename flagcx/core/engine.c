@@ -631,3 +631,24 @@ int flagcxP2pEngineMakeDesc(FlagcxP2pConn *conn, uint64_t remoteVa, uint32_t siz
 	p2p_conn_put(c);
 	return rc;
 }
+
+int flagcxP2pEngineRemoteRegion(FlagcxP2pConn *conn, uint32_t index, uint64_t *addr,
+				uint64_t *size)
+{
+	struct p2p_region r;
+	struct p2p_conn *c;
+	int rc;
+
+	if (!addr || !size)
+		return p2p_fail(-EINVAL, "remote region: NULL");
+	c = p2p_conn_get(conn);
+	if (!c)
+		return p2p_fail(-ENOTCONN, "remote region: no such connection");
+	rc = p2p_remote_at(&c->remote, index, &r);
+	p2p_conn_put(c);
+	if (rc)
+		return p2p_fail(rc, "remote region %u", index);
+	*addr = r.base;
+	*size = r.size;
+	return 0;
+}

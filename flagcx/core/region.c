@@ -428,3 +428,16 @@ int p2p_remote_find(struct p2p_remote_table *t, uint64_t va, uint64_t len,
 	pthread_rwlock_unlock(&t->lock);
 	return rc;
 }
+
+int p2p_remote_at(struct p2p_remote_table *t, uint32_t index, struct p2p_region *out)
+{
+	int rc = -ENOENT;
+
+	pthread_rwlock_rdlock(&t->lock);
+	if (index < t->count) {
+		*out = t->region[index];
+		rc = 0;
+	}
+	pthread_rwlock_unlock(&t->lock);
+	return rc;
+}

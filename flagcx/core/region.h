@@ -96,4 +96,7 @@ void p2p_remote_del(struct p2p_remote_table *t, uint32_t rid, uint32_t rkey);
 int p2p_remote_find(struct p2p_remote_table *t, uint64_t va, uint64_t len,
 		    struct p2p_region *out);
 
+/* The index-th in order: 0 or -ENOENT. */
+int p2p_remote_at(struct p2p_remote_table *t, uint32_t index, struct p2p_region *out);
+
 #endif /* P2P_REGION_H */
