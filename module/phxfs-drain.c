@@ -52,6 +52,17 @@ void phxfs_drain_start(struct phxfs_drain *d)
 	mutex_unlock(&d->lock);
 }
 
+/* Has every page been idle since phxfs_drain_start()? */
+bool phxfs_drain_done(struct phxfs_drain *d, const struct phxfs_extents *x)
+{
+	bool done;
+
+	mutex_lock(&d->lock);
+	done = d->done >= x->length;
+	mutex_unlock(&d->lock);
+	return done;
+}
+
 /* Goes on where the last call met a busy page. True: the whole region has been idle. */
 bool phxfs_drain_poll(struct phxfs_dev *dev, struct phxfs_drain *d,
 		      const struct phxfs_extents *x)

@@ -103,7 +103,7 @@ static int locate(struct phxfs_region *r, struct phxfs_extents *x)
 		return -EIO;
 	}
 	n = DIV_ROUND_UP_ULL((r->vaddr & (r->page_size - 1)) + r->length, r->page_size);
-	if (n > U32_MAX)
+	if (n > PHXFS_MAX_PAGES)
 		return -EINVAL;
 	phys = phxfs_inject() ? NULL : kvmalloc_array(n, sizeof(*phys), GFP_KERNEL);
 	if (!phys)
@@ -268,7 +268,12 @@ int phxfs_region_map(struct phxfs_file *pf, const struct phxfs_ioctl_map *arg)
 	r = phxfs_region_find(pf, arg->c_vaddr, arg->c_size);
 	if (IS_ERR(r))
 		return PTR_ERR(r);
-	err = pf->dev->reason[0] ? -EOPNOTSUPP : phxfs_region_begin(r, arg->n_vaddr);
+	if (pf->dev->reason[0])
+		err = -EOPNOTSUPP;
+	else if (arg->n_size > pf->dev->size)
+		err = -EINVAL;
+	else
+		err = phxfs_region_begin(r, arg->n_vaddr);
 	if (err)
 		goto out_put;
 	err = establish(r, arg->c_vaddr);

@@ -160,15 +160,17 @@ static void release_pin(struct phxfs_region *r, struct phxfs_page_table *pt, boo
 static bool region_try_finish(struct phxfs_region *r)
 {
 	struct phxfs_page_table *pt;
-	bool idle, reclaimed;
+	bool reclaimed;
 
-	idle = phxfs_drain_poll(r->dev, &r->drain, &r->extents);
+	phxfs_drain_poll(r->dev, &r->drain, &r->extents);
 	down_write(&r->lock);
 	if (!r->pinned || (r->state != REGION_ZOMBIE && r->state != REGION_DEAD)) {
 		up_write(&r->lock);
 		return true;
 	}
-	if (!idle || r->finishing || atomic_read(&r->callbacks)) {
+	/* not what the poll said: the region may have been live then, and retired since */
+	if (!phxfs_drain_done(&r->drain, &r->extents) || r->finishing ||
+	    atomic_read(&r->callbacks)) {
 		up_write(&r->lock);
 		return false;
 	}

@@ -33,6 +33,7 @@ struct export {
 	u32 n;
 	atomic_t callbacks;		/* under way */
 	struct task_struct *reclaimer;	/* runs revoke; compared only */
+	bool leaving;			/* protected by: exports_lock; its device goes */
 
 	spinlock_t lock;		/* protects the rest */
 	struct phxfs_page_table *pt;
@@ -67,14 +68,20 @@ static void export_kill(struct export *e, bool reclaimed)
 	WRITE_ONCE(e->reclaimer, NULL);
 }
 
+/* The export may be freed with this. */
+static void export_leave_callback(struct export *e)
+{
+	if (atomic_dec_and_test(&e->callbacks))
+		wake_up_all(&callback_wq);
+}
+
 static void export_free_cb(void *data)
 {
 	struct export *e = data;
 
 	atomic_inc(&e->callbacks);
 	export_kill(e, true);
-	if (atomic_dec_and_test(&e->callbacks))
-		wake_up_all(&callback_wq);
+	export_leave_callback(e);
 }
 
 /* Give the pin back, by whichever way is still right. */
@@ -116,10 +123,16 @@ static int export_pin(struct export *e)
 	unsigned int i;
 
 	for (i = 0; (ops = phxfs_backend_get(i)); i++) {
+		u64 most = phxfs_largest_window(ops);
 		struct phxfs_page_table *pt = NULL;
 
 		e->ops = ops;
-		err = phxfs_pin(ops, e->vaddr, e->length, &pt, export_free_cb, e);
+		if (e->length <= most)
+			err = phxfs_pin(ops, e->vaddr, e->length, &pt, export_free_cb, e);
+		else if (most)
+			err = -EINVAL;
+		else
+			err = -ENODEV;
 		if (!err) {
 			spin_lock_irq(&e->lock);
 			e->pt = pt;
@@ -183,7 +196,7 @@ static int export_locate(struct export *e)
 	if (!is_power_of_2(page_size) || page_size < PAGE_SIZE)
 		return -EIO;
 	n = DIV_ROUND_UP_ULL((e->vaddr & (page_size - 1)) + e->length, page_size);
-	if (n > U32_MAX)
+	if (n > PHXFS_MAX_PAGES)
 		return -EINVAL;
 	if (e->ops->get_n_pages(e->pt) != n)
 		return -EIO;
@@ -315,24 +328,39 @@ int phxfs_p2p_deregister(u64 handle)
 }
 EXPORT_SYMBOL(phxfs_p2p_deregister);
 
-/* The device goes away. A client that asked to be told stops now; others we cannot stop. */
-void phxfs_exports_revoke(struct phxfs_dev *dev)
+/* The next export of a device that goes, counted as if in a callback; NULL: no more. */
+static struct export *leaving_export(struct phxfs_dev *dev)
 {
-	struct export *e;
+	struct export *e, *found = NULL;
 	unsigned long i;
 
 	mutex_lock(&exports_lock);
 	xa_for_each(&exports, i, e) {
-		if (e->dev != dev)
+		if (e->dev != dev || e->leaving)
 			continue;
+		e->leaving = true;
+		atomic_inc(&e->callbacks);
+		found = e;
+		break;
+	}
+	mutex_unlock(&exports_lock);
+	return found;
+}
+
+/* The device goes away. A client that asked to be told stops now; others we cannot stop. */
+void phxfs_exports_revoke(struct phxfs_dev *dev)
+{
+	struct export *e;
+
+	while ((e = leaving_export(dev))) {
 		export_kill(e, false);
-		if (e->revoke)
+		if (READ_ONCE(e->revoke))
 			export_unpin(e);
 		else
 			dev_err(&dev->device,
 				"%s: the device is going away while another module uses "
 				"%#llx+%#llx of it\n",
 				dev->bdf, e->vaddr, e->length);
+		export_leave_callback(e);
 	}
-	mutex_unlock(&exports_lock);
 }

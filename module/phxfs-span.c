@@ -14,11 +14,19 @@
  * on every kernel. The kernel's own mapping of them is never touched.
  */
 #include <linux/io.h>
+#include <linux/mm.h>
 #include <linux/rbtree.h>
 #include <linux/slab.h>
 
 #include "phxfs-inject.h"
 #include "phxfs.h"
+
+/*
+ * Removed devices some of whose spans a draining region still holds: their BAR may be bound
+ * again by then, and must not gain a second set of struct pages.
+ */
+static LIST_HEAD(ghosts);
+static DEFINE_MUTEX(ghosts_lock);	/* inside of span_lock */
 
 struct phxfs_span {
 	struct rb_node node;		/* dev->spans */
@@ -62,12 +70,41 @@ static struct phxfs_span *span_find(struct phxfs_dev *dev, u64 at)
 	return best;
 }
 
+static bool haunted(const struct phxfs_dev *dev)
+{
+	struct phxfs_dev *ghost;
+	bool found = false;
+
+	mutex_lock(&ghosts_lock);
+	list_for_each_entry(ghost, &ghosts, ghost_node)
+		found |= ghost->base < dev->base + dev->size &&
+			 dev->base < ghost->base + ghost->size;
+	mutex_unlock(&ghosts_lock);
+	return found;
+}
+
+/*
+ * memremap_pages() does not ask: it takes host memory until the OOM killer comes. Half of
+ * what is free is ours to take.
+ */
+static bool memory_for(u64 length)
+{
+	return PHYS_PFN(PHYS_PFN(length) * sizeof(struct page)) <= si_mem_available() / 2;
+}
+
+/* -EINVAL and -EBUSY: a conflicting cache type. -EADDRINUSE: a ghost's. */
 static int span_create(struct phxfs_dev *dev, u64 start, u64 length)
 {
 	struct phxfs_span *s;
 	void *addr;
 
 	lockdep_assert_held(&dev->span_lock);
+	if (dev->left)
+		return -ENODEV;
+	if (haunted(dev))
+		return -EADDRINUSE;
+	if (!memory_for(length))
+		return -ENOMEM;
 	s = phxfs_inject() ? NULL : kzalloc(sizeof(*s), GFP_KERNEL);
 	if (!s)
 		return -ENOMEM;
@@ -106,6 +143,39 @@ static void span_put(struct phxfs_dev *dev, struct phxfs_span *s)
 		arch_io_free_memtype_wc(s->start, s->length);
 	atomic64_sub(s->length, &dev->count.mapped);
 	kfree(s);
+	if (RB_EMPTY_ROOT(&dev->spans)) {
+		mutex_lock(&ghosts_lock);
+		list_del_init(&dev->ghost_node);
+		mutex_unlock(&ghosts_lock);
+	}
+}
+
+/* Drop the device's own use; spans that a draining region still holds stay. */
+static void full_unmap(struct phxfs_dev *dev)
+{
+	struct phxfs_span *s, *next;
+
+	mutex_lock(&dev->span_lock);
+	for (s = to_span(rb_first(&dev->spans)); s; s = next) {
+		next = to_span(rb_next(&s->node));
+		span_put(dev, s);
+	}
+	mutex_unlock(&dev->span_lock);
+}
+
+/* The device is removed. In FULL its own use of the spans ends. */
+void phxfs_spans_leave(struct phxfs_dev *dev)
+{
+	if (dev->map_mode == PHXFS_MAP_MODE_FULL)
+		full_unmap(dev);
+	mutex_lock(&dev->span_lock);
+	dev->left = true;
+	if (!RB_EMPTY_ROOT(&dev->spans)) {
+		mutex_lock(&ghosts_lock);
+		list_add(&dev->ghost_node, &ghosts);
+		mutex_unlock(&ghosts_lock);
+	}
+	mutex_unlock(&dev->span_lock);
 }
 
 struct skipped {
@@ -167,21 +237,8 @@ int phxfs_full_map(struct phxfs_dev *dev)
 	if (!err && skip.total == end - start)
 		err = -EBUSY;
 	if (err)
-		phxfs_full_unmap(dev);
+		full_unmap(dev);
 	return err;
-}
-
-/* Drop the device's own use; spans that a draining region still holds stay. */
-void phxfs_full_unmap(struct phxfs_dev *dev)
-{
-	struct phxfs_span *s, *next;
-
-	mutex_lock(&dev->span_lock);
-	for (s = to_span(rb_first(&dev->spans)); s; s = next) {
-		next = to_span(rb_next(&s->node));
-		span_put(dev, s);
-	}
-	mutex_unlock(&dev->span_lock);
 }
 
 static u64 piece_length(const struct phxfs_extents *x, u32 i)
@@ -299,6 +356,10 @@ int phxfs_staging_ensure_span(struct phxfs_dev *dev, const struct phxfs_extents 
 	mutex_lock(&dev->span_lock);
 	for (i = 0; i < x->n && !err; i++)
 		err = fill_gaps(dev, x->ext[i].phys, x->ext[i].phys + piece_length(x, i));
+	if (err == -EINVAL || err == -EBUSY)
+		err = -ENXIO;
+	else if (err == -EADDRINUSE)
+		err = -EBUSY;
 	if (!err)
 		err = spans_collect(dev, x, spans, n);
 	for (s = to_span(rb_first(&dev->spans)); err && s; s = next) {

@@ -237,6 +237,7 @@ static struct phxfs_dev *device_alloc(struct pci_dev *pdev, const struct phxfs_p
 	dev->ops = ops;
 	dev->map_mode = phxfs_map_mode;
 	dev->spans = RB_ROOT;
+	INIT_LIST_HEAD(&dev->ghost_node);
 	strscpy(dev->bdf, pci_name(pdev), sizeof(dev->bdf));
 	mutex_init(&dev->span_lock);
 	mutex_init(&dev->region_lock);
@@ -266,6 +267,9 @@ static void map_window(struct phxfs_dev *dev)
 	else if (err == -EBUSY)
 		strscpy(dev->reason,
 			"another driver holds the whole BAR with a conflicting cache type",
+			sizeof(dev->reason));
+	else if (err == -EADDRINUSE)
+		strscpy(dev->reason, "transfers into its previous binding are still under way",
 			sizeof(dev->reason));
 	else if (err)
 		snprintf(dev->reason, sizeof(dev->reason), "mapping the BAR failed: %d", err);
@@ -304,8 +308,7 @@ static void device_add_pdev(struct pci_dev *pdev, const struct phxfs_p2p_ops *op
 	return;
 
 err_unmap:
-	if (dev->map_mode == PHXFS_MAP_MODE_FULL)
-		phxfs_full_unmap(dev);
+	phxfs_spans_leave(dev);
 err_free_id:
 	ida_free(&device_ids, dev->idx);
 err_put:
@@ -325,8 +328,7 @@ static void device_remove(struct phxfs_dev *dev)
 	cdev_device_del(&dev->cdev, &dev->device);
 	phxfs_exports_revoke(dev);
 	phxfs_regions_revoke(dev);
-	if (dev->map_mode == PHXFS_MAP_MODE_FULL)
-		phxfs_full_unmap(dev);
+	phxfs_spans_leave(dev);
 	ida_free(&device_ids, dev->idx);
 	put_device(&dev->device);
 }
@@ -347,6 +349,9 @@ static bool parse_bdf(const char *s, unsigned int *domain, unsigned int *bus, un
 	unsigned int slot, func;
 	int n = 0;
 
+	/* sscanf would take signs and prefixes */
+	if (s[strspn(s, "0123456789abcdefABCDEF:.")])
+		return false;
 	if (sscanf(s, "%x:%x:%x.%x%n", domain, bus, &slot, &func, &n) < 4 || s[n]) {
 		*domain = 0;
 		n = 0;
@@ -435,6 +440,20 @@ struct phxfs_dev *phxfs_device_by_address(const struct phxfs_p2p_ops *ops, u64 p
 	}
 	mutex_unlock(&phxfs_backends_lock);
 	return found;
+}
+
+/* No vendor need be asked for more than this. 0: it has no device. */
+u64 phxfs_largest_window(const struct phxfs_p2p_ops *ops)
+{
+	struct phxfs_dev *dev;
+	u64 size = 0;
+
+	mutex_lock(&phxfs_backends_lock);
+	list_for_each_entry(dev, &devices, node)
+		if (dev->ops == ops)
+			size = max(size, dev->size);
+	mutex_unlock(&phxfs_backends_lock);
+	return size;
 }
 
 /* A driver binds or goes. The notifier runs under the device's lock. */

@@ -25,6 +25,8 @@
 
 #define PHXFS_MAX_DEVICES	256
 #define PHXFS_REASON_LEN	128
+/* what one allocation may hold: half a TiB, if a vendor lists it in 4 KiB pages */
+#define PHXFS_MAX_PAGES		(INT_MAX / sizeof(struct phxfs_extent))
 
 struct phxfs_counters {
 	atomic64_t mapped;		/* bytes with struct pages */
@@ -58,6 +60,8 @@ struct phxfs_dev {
 
 	struct mutex span_lock;
 	struct rb_root spans;		/* protected by: span_lock */
+	struct list_head ghost_node;	/* see phxfs-span.c */
+	bool left;			/* protected by: span_lock; no new spans */
 
 	struct mutex region_lock;
 	struct list_head regions;	/* protected by: region_lock; those that hold a pin */
@@ -93,6 +97,7 @@ extern struct workqueue_struct *phxfs_wq;
 void phxfs_devices_scan(const struct phxfs_p2p_ops *ops);
 void phxfs_devices_forget(const struct phxfs_p2p_ops *ops);
 struct phxfs_dev *phxfs_device_by_address(const struct phxfs_p2p_ops *ops, u64 phys);
+u64 phxfs_largest_window(const struct phxfs_p2p_ops *ops);
 
 /* phxfs-sysfs.c */
 const struct attribute_group **phxfs_device_groups(void);
@@ -109,7 +114,7 @@ void phxfs_unpin(const struct phxfs_p2p_ops *ops, u64 vaddr, struct phxfs_page_t
 /* phxfs-span.c */
 struct phxfs_span;
 int phxfs_full_map(struct phxfs_dev *dev);
-void phxfs_full_unmap(struct phxfs_dev *dev);
+void phxfs_spans_leave(struct phxfs_dev *dev);
 int phxfs_staging_ensure_span(struct phxfs_dev *dev, const struct phxfs_extents *x,
 			      struct phxfs_span ***spans, u32 *n);
 int phxfs_full_get_spans(struct phxfs_dev *dev, const struct phxfs_extents *x,
@@ -128,6 +133,7 @@ struct phxfs_drain {
 	u64 done;			/* protected by: lock; bytes found idle so far */
 };
 void phxfs_drain_start(struct phxfs_drain *d);
+bool phxfs_drain_done(struct phxfs_drain *d, const struct phxfs_extents *x);
 bool phxfs_drain_poll(struct phxfs_dev *dev, struct phxfs_drain *d,
 		      const struct phxfs_extents *x);
 

@@ -28,11 +28,21 @@ struct phxsim_page_table {
 	u64 *addr;
 };
 
-int phxsim_p2p_get_pages(u64 va, u64 len, struct phxsim_page_table **pt,
-			 void (*free_cb)(void *data), void *data);
-int phxsim_p2p_put_pages(u64 va, struct phxsim_page_table *pt);
-int phxsim_p2p_get_pages_persistent(u64 va, u64 len, struct phxsim_page_table **pt, u32 flags);
-int phxsim_p2p_put_pages_persistent(u64 va, struct phxsim_page_table *pt);
+static int (*get_pages)(u64 va, u64 len, struct phxsim_page_table **pt,
+			void (*free_cb)(void *data), void *data);
+static int (*put_pages)(u64 va, struct phxsim_page_table *pt);
+static int (*get_pages_persistent)(u64 va, u64 len, struct phxsim_page_table **pt, u32 flags);
+static int (*put_pages_persistent)(u64 va, struct phxsim_page_table *pt);
+
+static const struct {
+	const char *name;
+	void **address;
+} sim_symbols[] = {
+	{ "phxsim_p2p_get_pages", (void **)&get_pages },
+	{ "phxsim_p2p_put_pages", (void **)&put_pages },
+	{ "phxsim_p2p_get_pages_persistent", (void **)&get_pages_persistent },
+	{ "phxsim_p2p_put_pages_persistent", (void **)&put_pages_persistent },
+};
 
 static bool persistent = true;
 module_param(persistent, bool, 0644);
@@ -101,8 +111,8 @@ static int sim_try_unpin(u64 vaddr, struct sim_pin *pin)
 	if (!pin->table)
 		return 0;
 	if (pin->pt.flags & PHXFS_PT_PERSISTENT)
-		return phxsim_p2p_put_pages_persistent(vaddr, pin->table);
-	return phxsim_p2p_put_pages(vaddr, pin->table);
+		return put_pages_persistent(vaddr, pin->table);
+	return put_pages(vaddr, pin->table);
 }
 
 /*
@@ -142,12 +152,12 @@ static int sim_get_pages(u64 vaddr, u64 length, struct phxfs_page_table **pt,
 	pin->data = data;
 
 	if (READ_ONCE(persistent)) {
-		err = phxsim_p2p_get_pages_persistent(vaddr, length, &pin->table, 0);
+		err = get_pages_persistent(vaddr, length, &pin->table, 0);
 		if (!err)
 			pin->pt.flags |= PHXFS_PT_PERSISTENT;
 	}
 	if (err == -EOPNOTSUPP)
-		err = phxsim_p2p_get_pages(vaddr, length, &pin->table, sim_free_cb, pin);
+		err = get_pages(vaddr, length, &pin->table, sim_free_cb, pin);
 	if (err) {
 		kvfree(pin);
 		return err;
@@ -196,6 +206,33 @@ static void sim_free_page_table(struct phxfs_page_table *pt)
 	kvfree(to_pin(pt));
 }
 
+static void sim_exit(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(sim_symbols); i++) {
+		if (*sim_symbols[i].address)
+			__symbol_put(sim_symbols[i].name);
+		*sim_symbols[i].address = NULL;
+	}
+}
+
+/* Holding its symbols keeps phxsim loaded; no link to it is needed to build. */
+static int sim_init(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(sim_symbols); i++) {
+		*sim_symbols[i].address = __symbol_get(sim_symbols[i].name);
+		if (!*sim_symbols[i].address) {
+			pr_err("no symbol %s: load phxsim.ko first\n", sim_symbols[i].name);
+			sim_exit();
+			return -ENOSYS;
+		}
+	}
+	return 0;
+}
+
 static const struct pci_device_id sim_ids[] = {
 	{ PCI_DEVICE(0x1af4, 0x1110) },	/* QEMU's ivshmem */
 	{}
@@ -209,6 +246,8 @@ static const struct phxfs_p2p_ops sim_ops = {
 	.ids		= sim_ids,
 	.driver		= "phxsim",
 	.page_size	= SIM_PAGE_SIZE,
+	.init		= sim_init,
+	.exit		= sim_exit,
 	.get_pages	= sim_get_pages,
 	.put_pages	= sim_put_pages,
 	.get_n_pages	= sim_get_n_pages,
