@@ -214,6 +214,53 @@ static int after_rebind(void *arg)
 	return 0;
 }
 
+/* Bound again while a transfer into the old binding's memory is still under way. */
+static int rebound_child(void *arg)
+{
+	struct t_region r = t_register(t_open(1), 1, t_alloc(1, granule, T_LAYOUT_HUGE), granule);
+	struct t_held h = t_hold(r.p, 4096);
+	char bdf[32], status[256] = "";
+	struct t_region again = { .dev = 1, .length = granule };
+	FILE *f;
+
+	(void)arg;
+	t_set_parameter("phxfs", "drain_ms", "200");
+	t_set_parameter("phxsim", "unbind_wait_ms", "200");
+	bdf_of(r.fd, bdf);
+	write_sysfs("/sys/bus/pci/drivers/phxsim/unbind", bdf);
+	write_sysfs("/sys/bus/pci/drivers/phxsim/bind", bdf);
+	t_set_parameter("phxfs", "drain_ms", "5000");
+	t_set_parameter("phxsim", "unbind_wait_ms", "10000");
+	f = fopen("/sys/class/" PHXFS_CLASS "/" PHXFS_DEV_PREFIX "1/status", "r");
+	CHECK(f && fgets(status, sizeof(status), f));
+	fclose(f);
+	/* this process's runtime knows the old binding only: any address will do */
+	again.fd = t_open(1);
+	again.p = t_mmap(again.fd, granule);
+	again.addr = r.addr;
+	if (t_is_staging()) {
+		CHECK(!strcmp(status, "ok\n"));
+	} else {
+		CHECK(strcmp(status, "ok\n") != 0);
+		CHECK_EQ(t_map(&again), -EOPNOTSUPP);
+		CHECK_EQ(t_counter(1, "mapped_bytes"), 0);
+	}
+	t_let_go(&h);
+	usleep(300000);
+	expect_gone(&r);
+	close(again.fd);
+	munmap(again.p, granule);
+	write_sysfs("/sys/bus/pci/drivers/phxsim/unbind", bdf);
+	write_sysfs("/sys/bus/pci/drivers/phxsim/bind", bdf);
+	return 0;
+}
+
+static void rebound_under_transfer(void)
+{
+	CHECK_EQ(t_in_child(rebound_child, NULL), 0);
+	CHECK_EQ(t_in_child(after_rebind, NULL), 0);
+}
+
 static void unbound(void)
 {
 	bool held = false;
@@ -290,6 +337,7 @@ int main(int argc, char **argv)
 		{ "transfer-outlives", transfer_outlives },
 		{ "unbound", unbound },
 		{ "unbound-under-transfer", unbound_under_transfer },
+		{ "rebound-under-transfer", rebound_under_transfer },
 		{ "two-by-two", two_by_two },
 		{ 0 }
 	};
