@@ -44,6 +44,22 @@ struct phx_device {
 	struct phx_region *free_regions;
 };
 
+/*
+ * Hold the live region of @dev that contains @addr .. @addr + @len, or NULL.
+ * Takes no lock.
+ */
+static inline __attribute__((always_inline)) struct phx_region *
+phx_region_get(struct phx_device *dev, uintptr_t addr, size_t len)
+{
+	struct phx_region *region = (struct phx_region *)phx_ranges_find(&dev->regions, addr);
+
+	if (!region || !phx_region_hold(region))
+		return NULL;
+	if (__builtin_expect(phx_region_contains(region, addr, len), 1))
+		return region;
+	return phx_region_get_again(dev, region, addr, len);
+}
+
 void phx_device_init(void);
 
 /* Written by phx_device_init() only. */

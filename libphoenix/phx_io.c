@@ -114,7 +114,8 @@ start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf, of
 {
 	uintptr_t addr = (uintptr_t)buf + (size_t)buf_offset;
 
-	if ((buf_offset | f_offset) < 0 || nbytes > (size_t)LLONG_MAX - (size_t)f_offset ||
+	/* A sum that wraps is negative: no file is longer than that. */
+	if ((buf_offset | f_offset | (off_t)((size_t)f_offset + nbytes)) < 0 ||
 	    addr < (uintptr_t)buf || addr + nbytes < addr)
 		return fail_range(write, buf, buf_offset, nbytes, f_offset);
 

@@ -79,6 +79,7 @@ static inline void set_slice(struct phx_slice *slice, struct phx_job *job, struc
 	slice->moved = 0;
 	slice->err = 0;
 	slice->by_hand = false;
+	slice->ready = false;
 }
 
 static struct phx_slice *cut(struct phx_job *job, struct phx_slice *slice, struct phx_xfer *x,
@@ -141,6 +142,20 @@ static int alloc_slices(struct phx_job *job)
 	return job->slices ? 0 : -ENOMEM;
 }
 
+/* Fill in the engine's part of a direct slice. No bytes: not for the engine. */
+static inline void set_io(struct phx_slice *slice)
+{
+	const struct phx_xfer *x = slice->x;
+
+	slice->io.fd = x->fd;
+	slice->io.write = x->write;
+	slice->io.addr = x->io;
+	slice->io.len = x->len;
+	slice->io.off = x->off;
+	slice->io.device_id = x->device_id;
+	slice->ready = x->len != 0;
+}
+
 /*
  * The common batch in one pass: small direct reads, one slice each. False: it
  * is not that.
@@ -161,6 +176,7 @@ static bool try_plain(struct phx_job *job)
 			return false;
 		}
 		set_slice(&job->slices[i], job, x, 0, x->len);
+		set_io(&job->slices[i]);
 	}
 	job->plain = true;
 	job->grain = GRAIN_DIRECT;

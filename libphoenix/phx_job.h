@@ -31,6 +31,7 @@ struct phx_slice {
 	size_t at, len;
 	size_t moved;
 	int err;
+	bool ready;             /* io is filled in: for the engine as it is */
 	bool by_hand;           /* no longer for the engine */
 	struct phx_chunk chunk; /* the worker's, while it moves the slice */
 };

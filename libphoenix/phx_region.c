@@ -19,25 +19,13 @@
 
 #define SLAB 64 /* regions allocated at once */
 
-/* @held does not contain the range: too short, or reused under us? */
-static __attribute__((noinline, cold)) struct phx_region *
-get_again(struct phx_device *dev, struct phx_region *held, uintptr_t addr, size_t len)
+struct phx_region *phx_region_get_again(struct phx_device *dev, struct phx_region *held,
+					uintptr_t addr, size_t len)
 {
 	bool too_short = phx_region_contains(held, addr, 1);
 
 	phx_region_put(dev, held);
 	return too_short ? NULL : phx_region_get(dev, addr, len);
-}
-
-struct phx_region *phx_region_get(struct phx_device *dev, uintptr_t addr, size_t len)
-{
-	struct phx_region *region = (struct phx_region *)phx_ranges_find(&dev->regions, addr);
-
-	if (!region || !phx_region_hold(region))
-		return NULL;
-	if (__builtin_expect(phx_region_contains(region, addr, len), 1))
-		return region;
-	return get_again(dev, region, addr, len);
 }
 
 void phx_region_put(struct phx_device *dev, struct phx_region *region)

@@ -68,10 +68,11 @@ static inline bool phx_region_contains(struct phx_region *region, uintptr_t addr
 }
 
 /*
- * Hold the live region of @dev that contains @addr .. @addr + @len, or NULL.
- * Takes no lock.
+ * @held does not contain the range: it is too short, or was reused while it was
+ * looked up. Lets it go and looks again.
  */
-struct phx_region *phx_region_get(struct phx_device *dev, uintptr_t addr, size_t len);
+struct phx_region *phx_region_get_again(struct phx_device *dev, struct phx_region *held,
+					uintptr_t addr, size_t len) __attribute__((cold));
 void phx_region_put(struct phx_device *dev, struct phx_region *region);
 
 /* With the device's lock held: */

@@ -81,92 +81,89 @@ static bool all_claimed(const struct phx_job *job)
 }
 
 /*
- * Claim some slices as a list linked by io.next, with the lock held. The
- * ordered slices of a job are one claim.
+ * Claim some neighbouring slices, with the lock held; a count of 0: there are
+ * none. The ordered slices of a job are one claim.
  */
-static struct phx_slice *claim(struct phx_job *job)
+static struct phx_claim claim(struct phx_job *job)
 {
 	bool ordered = job->next >= job->ordered;
 	size_t next = job->next, end = ordered ? job->slice_count : job->ordered, bytes = 0;
-	struct phx_slice *list = NULL, **tail = &list;
+	struct phx_claim claimed = { &job->slices[next], 0 };
 
 	if (!ordered && end - next > GRAIN)
 		end = next + GRAIN;
-	while (next < end && (ordered || bytes < job->grain)) {
-		struct phx_slice *slice = &job->slices[next++];
-
-		bytes += slice->len;
-		*tail = slice;
-		tail = (struct phx_slice **)&slice->io.next;
-	}
-	*tail = NULL;
+	if (ordered || job->plain) /* plain slices are small: no need to add them up */
+		next = end;
+	while (next < end && bytes < job->grain)
+		bytes += job->slices[next++].len;
+	claimed.count = next - job->next;
 	job->next = next;
-	return list;
+	return claimed;
 }
 
-static struct phx_slice *claim_batch(void)
+static struct phx_claim claim_batch(void)
 {
-	struct phx_job *job = pool.batches.first;
+	static const struct phx_claim none;
 
-	return job && !all_claimed(job) ? claim(job) : NULL;
+	return pool.batches.first ? claim(pool.batches.first) : none;
 }
 
-static struct phx_slice *claim_other(void)
+static struct phx_claim claim_other(void)
 {
 	struct phx_job *job = pool.others.first;
-	struct phx_slice *list;
+	struct phx_claim claimed = { 0 };
 
 	if (!job)
-		return NULL;
-	list = claim(job);
+		return claimed;
+	claimed = claim(job);
 	unlink_job(&pool.others, job);
 	if (all_claimed(job))
 		job->queued = false;
 	else
 		append(&pool.others, job);
-	return list;
+	return claimed;
 }
 
-static struct phx_slice *claim_any(bool batch_first)
+static struct phx_claim claim_any(bool batch_first)
 {
-	struct phx_slice *list = batch_first ? claim_batch() : claim_other();
+	struct phx_claim claimed = batch_first ? claim_batch() : claim_other();
 
-	if (!list)
-		list = batch_first ? claim_other() : claim_batch();
-	return list;
+	if (!claimed.count)
+		claimed = batch_first ? claim_other() : claim_batch();
+	return claimed;
 }
 
 /* ---------------------------------------------------------------- workers */
 
 static bool has_room(const struct phx_worker *worker)
 {
-	return !worker->stalled && !worker->backlog &&
+	return !worker->stalled && !worker->backlog.count &&
 	       worker->in_flight + GRAIN <= PHX_ENGINE_DEPTH;
 }
 
 /* Claim, or sleep until there is something to claim or to reap. */
 static void claim_or_wait(struct phx_worker *worker, bool batch_first)
 {
-	struct phx_slice *list = NULL;
+	struct phx_claim claimed = { 0 };
 
 	if (worker->stalled && !worker->chunks)
 		return; /* what is stalled can go on */
 	pthread_mutex_lock(&pool.lock);
 	while (has_room(worker)) {
-		list = claim_any(batch_first);
-		if (list || worker->in_flight || worker->copies)
+		claimed = claim_any(batch_first);
+		if (claimed.count || worker->in_flight || worker->copies)
 			break;
 		pool.idle++;
 		pthread_cond_wait(&pool.work, &pool.lock);
 		pool.idle--;
 	}
-	if (!list && has_room(worker) && !worker->copies) {
+	if (!claimed.count && has_room(worker) && !worker->copies) {
 		worker->ops->arm(worker->engine);
 		worker->waiting = true;
 	}
 	pthread_mutex_unlock(&pool.lock);
-	if (list) {
-		worker->backlog = list;
+	if (claimed.count) {
+		worker->backlog = claimed;
 		return;
 	}
 	if (worker->copies) {
@@ -181,11 +178,9 @@ static void claim_or_wait(struct phx_worker *worker, bool batch_first)
 
 static void start_backlog(struct phx_worker *worker)
 {
-	while (worker->backlog && !worker->stalled) {
-		struct phx_slice *slice = worker->backlog;
-
-		worker->backlog = (struct phx_slice *)slice->io.next;
-		phx_worker_start(worker, slice);
+	while (worker->backlog.count && !worker->stalled) {
+		worker->backlog.count--;
+		phx_worker_start(worker, worker->backlog.first++);
 	}
 }
 
@@ -211,19 +206,17 @@ static void *work(void *arg)
 static void *work_by_hand(void)
 {
 	for (;;) {
-		struct phx_slice *list, *next;
+		struct phx_claim claimed;
 
 		pthread_mutex_lock(&pool.lock);
-		while (!(list = claim_any(true))) {
+		while (claimed = claim_any(true), !claimed.count) {
 			pool.idle++;
 			pthread_cond_wait(&pool.work, &pool.lock);
 			pool.idle--;
 		}
 		pthread_mutex_unlock(&pool.lock);
-		for (; list; list = next) {
-			next = (struct phx_slice *)list->io.next;
-			phx_worker_run_slice(list);
-		}
+		while (claimed.count--)
+			phx_worker_run_slice(claimed.first++);
 	}
 	return NULL;
 }
@@ -366,37 +359,34 @@ void phx_pool_run_here(struct phx_job *job)
 		phx_worker_run_slice(&slices[i]);
 }
 
-static struct phx_slice *claim_for_help(struct phx_job *job)
+static struct phx_claim claim_for_help(struct phx_job *job)
 {
-	struct phx_slice *list;
+	struct phx_claim claimed;
 
 	pthread_mutex_lock(&pool.lock);
-	list = claim(job);
+	claimed = claim(job);
 	if (job->queued && all_claimed(job)) {
 		unlink_job(&pool.others, job);
 		job->queued = false;
 	}
 	pthread_mutex_unlock(&pool.lock);
-	return list;
+	return claimed;
 }
 
 void phx_pool_help(struct phx_job *job)
 {
 	struct phx_worker self = { .ops = &phx_engine_sync };
-	struct phx_slice *list, *next;
+	struct phx_claim claimed;
 
 	/* A worker for a while: its copies run beside its reads. */
 	if (self.ops->create(1, false, &self.engine))
 		self.engine = NULL;
-	while ((list = claim_for_help(job))) {
-		if (self.engine) {
-			phx_worker_run_list(&self, list);
-			continue;
-		}
-		for (; list; list = next) {
-			next = (struct phx_slice *)list->io.next;
-			phx_worker_run_slice(list);
-		}
+	while (claimed = claim_for_help(job), claimed.count) {
+		if (self.engine)
+			phx_worker_run_claim(&self, claimed);
+		else
+			while (claimed.count--)
+				phx_worker_run_slice(claimed.first++);
 	}
 	if (self.engine) {
 		phx_worker_drain(&self);

@@ -39,6 +39,7 @@ struct phx_engine {
 	struct io_uring ring;
 	bool shared;
 	unsigned int depth, in_flight;
+	int last_fd;            /* found to have offsets; -1: none yet */
 	struct phx_io *restart; /* could not be put back into the full ring yet */
 	int wake_fd;
 	bool armed;
@@ -99,6 +100,7 @@ static int create(unsigned int depth, bool shared, struct phx_engine **out)
 		return -ENOMEM;
 	engine->shared = shared;
 	engine->depth = depth;
+	engine->last_fd = -1;
 	engine->wake_fd = -1;
 	if (!shared) {
 		engine->wake_fd = eventfd(0, EFD_CLOEXEC);
@@ -204,8 +206,11 @@ static int start(struct phx_engine *engine, struct phx_io *io)
 {
 	if (engine->in_flight == engine->depth)
 		return -EAGAIN;
-	if (!has_offsets(io->fd))
-		return -EOPNOTSUPP;
+	if (io->fd != engine->last_fd) {
+		if (!has_offsets(io->fd))
+			return -EOPNOTSUPP;
+		engine->last_fd = io->fd;
+	}
 	io->moved = 0;
 	io->err = 0;
 	io->tries = 0;
@@ -241,7 +246,7 @@ static struct phx_io *reap(struct phx_engine *engine)
 {
 	struct phx_io *finished = NULL, **tail = &finished;
 	struct io_uring_cqe *cqe;
-	unsigned int head, seen = 0;
+	unsigned int head, seen = 0, ended = 0;
 
 	if (!engine->shared &&
 	    (*engine->ring.sq.kflags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)))
@@ -269,15 +274,18 @@ static struct phx_io *reap(struct phx_engine *engine)
 		if (phx_test_completion)
 			result = phx_test_completion(io, result);
 #endif
-		if (!complete(engine, io, result)) {
+		if ((size_t)result == io->len && !io->moved) {
+			io->moved = io->len;
+		} else if (!complete(engine, io, result)) {
 			put_or_keep(engine, io);
 			continue;
 		}
-		engine->in_flight--;
-		io->next = NULL;
+		ended++;
 		*tail = io;
 		tail = &io->next;
 	}
+	*tail = NULL;
+	engine->in_flight -= ended;
 	io_uring_cq_advance(&engine->ring, seen);
 	return finished;
 }

@@ -70,6 +70,7 @@ static void stall(struct phx_worker *worker, struct phx_slice *slice)
 static void run_by_hand(struct phx_worker *worker, struct phx_slice *slice)
 {
 	slice->by_hand = true;
+	slice->ready = false;
 	if (worker->chunks)
 		stall(worker, slice);
 	else
@@ -118,18 +119,25 @@ static __attribute__((noinline, cold)) void refused(struct phx_worker *worker,
 	run_by_hand(worker, slice);
 }
 
-static inline __attribute__((always_inline)) void start_io(struct phx_worker *worker,
-							   struct phx_slice *slice)
+static inline void hand_over(struct phx_worker *worker, struct phx_slice *slice)
 {
-	slice->io.fd = slice->x->fd;
-	slice->io.write = slice->x->write;
-	slice->io.device_id = slice->x->device_id;
 	if (__builtin_expect(worker->ops->start(worker->engine, &slice->io), 0)) {
 		refused(worker, slice);
 		return;
 	}
 	worker->in_flight++;
-	worker->chunks += through_chunk(slice);
+}
+
+static void start_io(struct phx_worker *worker, struct phx_slice *slice)
+{
+	unsigned int before = worker->in_flight;
+
+	slice->io.fd = slice->x->fd;
+	slice->io.write = slice->x->write;
+	slice->io.device_id = slice->x->device_id;
+	hand_over(worker, slice);
+	if (worker->in_flight != before)
+		worker->chunks += through_chunk(slice);
 }
 
 static inline void start_direct(struct phx_worker *worker, struct phx_slice *slice)
@@ -227,12 +235,9 @@ static __attribute__((noinline)) void start_other(struct phx_worker *worker,
 
 void phx_worker_start(struct phx_worker *worker, struct phx_slice *slice)
 {
-	const struct phx_xfer *x = slice->x;
-
-	/* Mostly: the rest is asked only otherwise. */
-	if (!x->write && x->path == PHXFS_PATH_DIRECT && slice->len && !slice->by_hand &&
-	    !is_void(slice))
-		start_direct(worker, slice);
+	/* Mostly: a small direct read, filled in when it was cut. */
+	if (slice->ready && !atomic_load_explicit(&slice->job->cancelled, memory_order_relaxed))
+		hand_over(worker, slice);
 	else
 		start_other(worker, slice);
 }
@@ -358,13 +363,10 @@ static void step(struct phx_worker *worker)
 	phx_worker_resume(worker);
 }
 
-void phx_worker_run_list(struct phx_worker *worker, struct phx_slice *list)
+void phx_worker_run_claim(struct phx_worker *worker, struct phx_claim claimed)
 {
-	struct phx_slice *next;
-
-	for (; list; list = next) {
-		next = (struct phx_slice *)list->io.next;
-		phx_worker_start(worker, list);
+	while (claimed.count--) {
+		phx_worker_start(worker, claimed.first++);
 		phx_worker_reap(worker);
 		while (worker->stalled)
 			step(worker);

@@ -8,6 +8,12 @@
 
 #include "../phx_job.h"
 
+/* Neighbouring slices of one job. */
+struct phx_claim {
+	struct phx_slice *first;
+	size_t count;
+};
+
 struct phx_worker {
 	pthread_t thread;
 	int index;
@@ -19,7 +25,7 @@ struct phx_worker {
 	struct phx_slice *copying, **copying_tail; /* these, oldest first, by io.next */
 	/* Wait for a chunk, linked by io.next; nothing new is started meanwhile. */
 	struct phx_slice *stalled, **stalled_tail;
-	struct phx_slice *backlog;   /* claimed, not started, linked by io.next */
+	struct phx_claim backlog;    /* claimed, not started */
 	/* Protected by the pool's lock: */
 	bool waiting;                /* in the engine's wait(), armed */
 };
@@ -38,8 +44,9 @@ void phx_worker_reap(struct phx_worker *worker);
  * for. Without async copies there are none.
  */
 void phx_worker_harvest(struct phx_worker *worker, bool wait);
-/* Run @list, linked by io.next, and all that is under way, to the end. */
-void phx_worker_run_list(struct phx_worker *worker, struct phx_slice *list);
+/* Start what was claimed, one after the other. */
+void phx_worker_run_claim(struct phx_worker *worker, struct phx_claim claimed);
+/* Run all that is under way to the end. */
 void phx_worker_drain(struct phx_worker *worker);
 
 #endif
