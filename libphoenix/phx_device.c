@@ -67,12 +67,15 @@ static void start_connector(const struct devconn_ops *ops)
 	c->count = c->status ? 0 : ops->device_count();
 }
 
+/*
+ * Devices need no memory of the heap: one that could not be had on the first
+ * call would be missing for the rest of the process.
+ */
 static struct phx_device *new_device(const struct devconn_ops *ops, int ordinal)
 {
-	struct phx_device *dev = calloc(1, sizeof(*dev));
+	static struct phx_device storage[PHX_MAX_DEVICES];
+	struct phx_device *dev = &storage[device_total];
 
-	if (!dev)
-		return NULL;
 	dev->ops = ops;
 	dev->ordinal = ordinal;
 	dev->kernel_fd = -1;
@@ -88,11 +91,8 @@ static void add_device(struct phx_device **found, const struct devconn_ops *ops,
 	if (device_total == PHX_MAX_DEVICES)
 		return;
 	dev = new_device(ops, ordinal);
-	if (!dev || ops->device_describe(ordinal, &dev->about)) {
-		free(dev);
-		return;
-	}
-	found[device_total++] = dev;
+	if (!ops->device_describe(ordinal, &dev->about))
+		found[device_total++] = dev;
 }
 
 /* PCI order; devices without an address keep their vendor's order, last. */
@@ -132,8 +132,6 @@ static bool add_bare(struct phx_device **found, const struct phx_kernel_node *no
 	    strcmp(node->status, "ok"))
 		return false;
 	dev = new_device(&bare_connector, node->number);
-	if (!dev)
-		return false;
 	memcpy(dev->about.bdf, node->bdf, sizeof(dev->about.bdf));
 	snprintf(dev->about.name, sizeof(dev->about.name), "%s device", node->backend);
 	join(dev, node);

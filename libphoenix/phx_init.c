@@ -74,7 +74,7 @@ static void fork_child(void)
 		phx_log_fork_child();
 		phx_pool_fork_child();
 		phx_staging_fork_child();
-	phx_stream_fork_child();
+		phx_stream_fork_child();
 		phx_device_fork_child();
 		phx_queues_fork_child();
 	}
