@@ -91,7 +91,8 @@ static void speed(void)
 							 off % (off_t)file_size));
 		seconds = now() - start;
 		printf("%7zu bytes: %8.1f MiB/s, %8.1f us each\n", n,
-		       (double)moved / seconds / 1048576, seconds * 1e6 / ((double)moved / (double)n));
+		       (double)moved / seconds / 1048576,
+		       seconds * 1e6 / ((double)moved / (double)n));
 	}
 	close(fd);
 }
