@@ -158,6 +158,7 @@ err_drop:
  */
 static int deliver(struct phxfs_batch *batch, unsigned int mark)
 {
+	bool told = false;
 	int failed = 0;
 
 	for (int i = 0; i < batch->count; i++) {
@@ -166,8 +167,10 @@ static int deliver(struct phxfs_batch *batch, unsigned int mark)
 		r->result = batch->results[i];
 		if (r->result == (ssize_t)r->nbytes)
 			continue;
-		if (!failed++ && r->result < 0 && !phx_error_since(mark, (int)r->result))
+		failed++;
+		if (!told && r->result < 0 && !phx_error_since(mark, (int)r->result))
 			phx_xfer_fail((int)r->result, batch->write, r->fd, r->nbytes, r->f_offset);
+		told |= r->result < 0;
 	}
 	return failed;
 }
