@@ -153,7 +153,7 @@ int phx_file_read(struct phx_file *file, bool buffered, void *to, size_t len, of
 
 		if (n > 0)
 			*moved += (size_t)n;
-		if (n == 0 || *moved == len)
+		if (n == 0 || (n > 0 && *moved == len))
 			return 0;
 		if (n < 0) {
 			int err = -errno;
@@ -181,7 +181,7 @@ int phx_file_write(struct phx_file *file, bool buffered, const void *from, size_
 
 		if (n > 0)
 			*moved += (size_t)n;
-		if (*moved == len)
+		if (n >= 0 && *moved == len)
 			return 0;
 		if (n < 0) {
 			int err = -errno;

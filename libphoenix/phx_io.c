@@ -76,12 +76,12 @@ static __attribute__((noinline)) void avoid_page_cache(struct phx_xfer *x)
 static bool unaligned(struct phx_xfer *x)
 {
 	struct phx_file file = phx_file(x->fd, x->device_id);
-	size_t block;
+	size_t memory, block;
 
 	if (!(phx_file_flags(&file) & O_DIRECT))
 		return false;
-	block = phx_file_block(&file);
-	return (((size_t)x->off | x->len) & (block - 1)) != 0;
+	phx_file_demands(&file, &memory, &block);
+	return (((size_t)x->off | x->len) & (block - 1)) || ((uintptr_t)x->io & (memory - 1));
 }
 
 /* No bytes: no buffer is needed, the kernel judges the descriptor. */

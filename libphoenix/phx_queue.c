@@ -411,9 +411,13 @@ static void sleep_on_condition(phxfs_queue_t *q, const struct timespec *left)
 static void sleep_once(phxfs_queue_t *q, unsigned int min, const struct timespec *left)
 {
 	static const struct timespec soon = { .tv_nsec = 1000000 };
+	/* A wake-up is lost where the kernel has no memory for it: never sleep on one. */
+	static const struct timespec nap = { .tv_nsec = 50000000 };
 	struct waiter self = { .min = min, .next = q->waiters }, **at;
 
 	q->waiters = &self;
+	if (!left || left->tv_sec || left->tv_nsec > nap.tv_nsec)
+		left = &nap;
 	if (q->stuck && (!left || left->tv_sec || left->tv_nsec > soon.tv_nsec))
 		left = &soon; /* then what the kernel did not take is offered again */
 	if (q->ring) {
