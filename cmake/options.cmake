@@ -12,6 +12,8 @@ endif()
 option(PHX_WERROR "Treat compiler warnings as errors (CI does)" OFF)
 set(PHX_SANITIZE "" CACHE STRING "Sanitizers: empty, address,undefined or thread")
 
+option(PHX_STATIC_DEPS "Link libraries that a machine may lack into libphoenix" OFF)
+
 if(NOT CMAKE_BUILD_TYPE)
 	set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()

@@ -47,6 +47,7 @@ static const struct {
 	{ "cuEventQuery", NULL, (void **)&nvidia_driver.event_query },
 	{ "cuEventSynchronize", NULL, (void **)&nvidia_driver.event_sync },
 	{ "cuEventDestroy_v2", NULL, (void **)&nvidia_driver.event_destroy },
+	{ "cuStreamIsCapturing", NULL, (void **)&nvidia_driver.is_capturing },
 	{ "cuLaunchHostFunc", NULL, (void **)&nvidia_driver.launch_host_func },
 	{ "cuStreamWaitValue64_v2", "cuStreamWaitValue64", (void **)&nvidia_driver.wait_value },
 	{ "cuStreamWriteValue64_v2", "cuStreamWriteValue64", (void **)&nvidia_driver.write_value },
@@ -153,7 +154,7 @@ int nvidia_errno(int result)
 		return -EEXIST;
 	case 800:
 		return -EPERM;
-	case 801: /* not supported */
+	case CU_NOT_SUPPORTED:
 		return -EOPNOTSUPP;
 	default:
 		/* 900 to 908: not while the stream is being captured */

@@ -15,6 +15,7 @@
 #define CU_NO_DEVICE 100
 #define CU_INVALID_CONTEXT 201
 #define CU_NOT_READY 600
+#define CU_NOT_SUPPORTED 801
 #define CU_CONTEXT_IS_DESTROYED 709
 
 /* What a pointer is. */
@@ -75,6 +76,7 @@ struct nvidia_driver {
 	int (*event_sync)(struct cu_event *event);
 	int (*event_destroy)(struct cu_event *event);
 
+	int (*is_capturing)(struct cu_stream *stream, int *status);
 	int (*launch_host_func)(struct cu_stream *stream, void (*fn)(void *arg), void *arg);
 	int (*wait_value)(struct cu_stream *stream, uintptr_t word, uint64_t value,
 			  unsigned int flags);

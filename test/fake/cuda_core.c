@@ -408,6 +408,12 @@ API int cuStreamBeginCapture_v2(struct stream *stream, int mode)
 	return fake_call("cuStreamBeginCapture_v2");
 }
 
+API int cuStreamIsCapturing(struct stream *stream, int *status)
+{
+	*status = stream && stream->capturing;
+	return fake_call("cuStreamIsCapturing");
+}
+
 API int cuStreamEndCapture(struct stream *stream, void **graph)
 {
 	*graph = NULL;

@@ -188,7 +188,7 @@ static void note(void *arg)
 static void users_streams_wait_and_signal(void)
 {
 	int value = 41;
-	void *mine, *stream;
+	void *mine, *stream, *graph;
 	uint64_t *word;
 
 	load();
@@ -208,8 +208,12 @@ static void users_streams_wait_and_signal(void)
 	EQ(cu.stream_sync(stream), 0);
 	EQ(word[1], 9);
 	EQ(seen, 41);
-	fake.fail("cuStreamWaitValue64_v2", 801, 1, false);
+	EQ(cu.begin_capture(stream, DRIVER_CAPTURE_RELAXED), 0);
 	EQ(ops->stream_wait(stream, &word[0], 3), -EOPNOTSUPP);
+	EQ(ops->stream_signal(stream, &word[0], 3), -EOPNOTSUPP);
+	EQ(ops->launch_host_func(stream, note, &value), -EOPNOTSUPP);
+	HAS(devconn_detail(-EOPNOTSUPP), "captured");
+	EQ(cu.end_capture(stream, &graph), 0);
 	fake.fail("cuLaunchHostFunc", 900, 1, false);
 	EQ(ops->launch_host_func(stream, note, &value), -EOPNOTSUPP);
 	EQ(ops->launch_host_func(NULL, note, &value), -ENODEV);
@@ -289,6 +293,29 @@ static void child_gets_errors_not_hangs(void)
 	EQ(phxfs_read(fork_fd, fork_id, fork_buffer, 0, MIB, 0), MIB);
 }
 
+/* A virtual GPU's streams have no memory operations. */
+static void streams_without_memory_operations(void)
+{
+	void *mine, *stream;
+	uint64_t *word;
+	int value = 1;
+
+	load();
+	EQ(phxfs_device_count(), 2);
+	EQ(cu.context_create(&mine, 0, 0), 0);
+	EQ(cu.stream_create(&stream, 1), 0);
+	EQ(ops->host_alloc(0, PAGE, (void **)&word), 0);
+	*word = 0;
+	fake.fail("cuStreamWaitValue64_v2", 801, 1, true);
+	EQ(ops->stream_wait(stream, word, 5), 0);
+	EQ(ops->launch_host_func(stream, note, &value), 0);
+	usleep(20000);
+	EQ(seen, 0);
+	__atomic_store_n(word, 5, __ATOMIC_RELEASE);
+	EQ(cu.stream_sync(stream), 0);
+	EQ(seen, 1);
+}
+
 struct crowd {
 	int id, fd;
 	pthread_barrier_t *start;
@@ -339,6 +366,7 @@ static const struct gpu_case cases[] = {
 	CASE(queues_keep_their_order, .env = "FAKE_CUDA_DELAY_US=300"),
 	CASE(events_report_failed_copies),
 	CASE(users_streams_wait_and_signal),
+	CASE(streams_without_memory_operations),
 	CASE(driver_gone_before_the_library),
 	CASE(exit_with_everything_open),
 	CASE(child_gets_errors_not_hangs),
