@@ -278,7 +278,7 @@ static void collect(struct phx_job *job)
 		if (gap)
 			continue;
 		*result += (ssize_t)s->moved;
-		if (s->moved < s->len) {
+		if (s->moved < s->len || s->err) {
 			gap = true;
 			if (*result == 0 && s->err)
 				*result = s->err;

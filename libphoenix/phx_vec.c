@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "phx_error.h"
 #include "phx_init.h"
@@ -24,6 +25,7 @@ struct vec {
 	int fd;
 	int count;
 	struct phx_xfer *xfers;
+	off_t off;
 	size_t total;
 };
 
@@ -77,7 +79,9 @@ static ssize_t run(struct vec *v)
 	size_t done = 0;
 
 	if (!v->total) { /* the kernel judges the descriptor */
-		ssize_t n = v->write ? pwritev(v->fd, NULL, 0, 0) : preadv(v->fd, NULL, 0, 0);
+		char none;
+		ssize_t n = v->write ? pwrite(v->fd, &none, 0, v->off) :
+				       pread(v->fd, &none, 0, v->off);
 
 		return n < 0 ? -errno : 0;
 	}
@@ -113,7 +117,7 @@ static ssize_t run(struct vec *v)
 static ssize_t transfer(bool write, int fd, int device_id, const struct phxfs_iov *iov, int n,
 			off_t f_offset)
 {
-	struct vec v = { .write = write, .fd = fd, .count = n };
+	struct vec v = { .write = write, .fd = fd, .count = n, .off = f_offset };
 	unsigned int mark;
 	ssize_t result;
 	int err;
