@@ -769,7 +769,8 @@ struct phxfs_latency {
  * measures latencies; a view not read for 10 seconds switches that off again.
  *
  * Return: 0; -ESRCH: no such process; -ENOENT: it does not use the library,
- * has not used it yet, or runs with PHX_STATS=off; -EACCES; -EPROTO: it uses
+ * has not used it yet, runs with PHX_STATS=off, or had no memory for shared
+ * counters at its start; -EACCES; -EPROTO: it uses
  * another version of the library.
  */
 int phxfs_stats_view_open(pid_t pid, phxfs_stats_view_t **view);
