@@ -95,11 +95,11 @@ size_t phx_file_align(struct phx_file *file)
 int phx_file_reopen(struct phx_file *file)
 {
 	int flags = phx_file_flags(file);
-	char path[40];
+	char path[48];
 
 	if (file->buffered >= 0)
 		return 0;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", file->fd);
+	snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", file->fd);
 	flags &= O_ACCMODE | O_APPEND | O_SYNC | O_DSYNC;
 	do {
 		file->buffered = open(path, flags | O_CLOEXEC);

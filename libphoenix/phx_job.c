@@ -10,6 +10,7 @@
 #include "io_engine/io_pool.h"
 
 #define LEAST_SLICE (256UL << 10)   /* of a chunked request that is cut at all */
+#define MOST_SLICES (1UL << 18)     /* of a request */
 #define GRAIN_DIRECT (4UL << 20)
 #define GRAIN_CHUNKED (256UL << 10)
 
@@ -21,15 +22,18 @@ static size_t slice_size(const struct phx_xfer *x)
 {
 	size_t size = PHX_CHUNK_MAX, share;
 
-	if (x->path == PHXFS_PATH_DIRECT)
-		return size;
-	share = phx_staging_size(x->dev, x->path) / (4 * (size_t)phx_config.workers);
-	if (share > x->len / 8)
-		share = x->len / 8;
-	if (share < LEAST_SLICE)
-		share = LEAST_SLICE;
-	while (size > share)
-		size /= 2;
+	if (x->path != PHXFS_PATH_DIRECT) {
+		share = phx_staging_size(x->dev, x->path) / (4 * (size_t)phx_config.workers);
+		if (share > x->len / 8)
+			share = x->len / 8;
+		if (share < LEAST_SLICE)
+			share = LEAST_SLICE;
+		while (size > share)
+			size /= 2;
+	}
+	/* A length may be far beyond the file's; its slices must not need all memory. */
+	while (x->len / size > MOST_SLICES)
+		size *= 2;
 	return size;
 }
 

@@ -54,6 +54,7 @@ struct slot {
 	phxfs_queue_t *queue;
 	enum slot_state state;
 	bool in_lane;          /* its job runs for the lane */
+	bool tried;            /* by the ring: bytes may have moved, also where it failed */
 	ssize_t result;
 	void *user_data;
 	uint64_t number;       /* order of submission */
@@ -291,6 +292,7 @@ static bool start_in_ring(phxfs_queue_t *q, struct slot *slot)
 	if (q->ops->start(q->engine, io))
 		return false;
 	slot->state = SLOT_RING;
+	slot->tried = true;
 	return true;
 }
 
@@ -323,6 +325,7 @@ static void submit_one(phxfs_queue_t *q, int op, const phxfs_io_req_t *r, void *
 	slot->user_data = user_data;
 	slot->number = q->submitted++;
 	slot->in_lane = false;
+	slot->tried = false;
 	err = phx_xfer_start_req(&slot->x, op == PHXFS_OP_WRITE, r, NULL);
 	if (err) {
 		slot->x = (struct phx_xfer){ .fd = r->fd, .write = op == PHXFS_OP_WRITE,
@@ -517,7 +520,7 @@ static bool cancel_slot(phxfs_queue_t *q, struct slot *slot)
 
 	if (slot->state == SLOT_LANE)
 		take_out(&q->lane, slot);
-	else if (slot->state != SLOT_JOB || !slot->job.slices || slot->job.slices[0].at ||
+	else if (slot->state != SLOT_JOB || !slot->job.slices || slot->tried ||
 		 !phx_pool_take_back(&slot->job))
 		return false;
 	if (slot->state == SLOT_JOB)

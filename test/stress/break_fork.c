@@ -117,9 +117,8 @@ static void race_the_start(int fd, unsigned int delay)
 /* A sanitizer's own locks are not made anew in the child of a threaded process. */
 static void need_a_plain_child(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	stress_skip("no threads in a forked child under this sanitizer");
-#endif
+	if (stress_sanitized())
+		stress_skip("no threads in a forked child under this sanitizer");
 }
 
 static void fork_during_the_start(void)

@@ -145,6 +145,15 @@ void *stress_memory(size_t len)
 	return memory;
 }
 
+bool stress_sanitized(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	return true;
+#else
+	return false;
+#endif
+}
+
 uint64_t stress_now_ms(void)
 {
 	struct timespec t;

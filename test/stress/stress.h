@@ -58,6 +58,8 @@ int stress_file(size_t size, int flags);
 unsigned char stress_byte(uint64_t at);
 /* Device memory of device 0 (opened), registered. */
 void *stress_memory(size_t len);
+/* Built with AddressSanitizer or ThreadSanitizer. */
+bool stress_sanitized(void);
 uint64_t stress_now_ms(void);
 void stress_sleep_ms(long ms);
 /* Seconds of a random test: @n, or PHX_TEST_SECONDS. */
