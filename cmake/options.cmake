@@ -31,8 +31,9 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 add_compile_definitions(_GNU_SOURCE _FILE_OFFSET_BITS=64)
-add_compile_options(-Wall -Wextra -Wshadow -Wpointer-arith -Wformat=2
+add_compile_options(-Wall -Wextra -Wpointer-arith -Wformat=2
 	-Wno-unused-parameter
+	$<$<COMPILE_LANGUAGE:C>:-Wshadow>
 	$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
 	$<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>
 	$<$<COMPILE_LANGUAGE:C>:-Wvla>)
