@@ -10,6 +10,8 @@
 # shellcheck disable=SC2154,SC1091 # lib.sh sets build, work and their kin
 . "$(dirname "$0")/lib.sh"
 rounds=${2:-9} seconds=${3:-1}
+# fio reads no fractions of a second
+milliseconds=$(awk -v s="$seconds" 'BEGIN { printf "%d", s * 1000 }')
 cpu=$build/bin/bench_cpu phx=$build/bin/phx
 command -v fio >/dev/null || { echo "$0: fio is needed" >&2; exit 1; }
 make_file data 1024
@@ -45,7 +47,7 @@ run() {
 limits_of() {
 	case $1 in
 	phx) [ "$2" = one ] && echo "--count 1" || echo "--runtime $seconds" ;;
-	fio) [ "$2" = one ] && echo "--number_ios=1" || echo "--time_based --runtime=$seconds" ;;
+	fio) [ "$2" = one ] && echo "--number_ios=1" || echo "--time_based --runtime=${milliseconds}ms" ;;
 	esac
 }
 
