@@ -5,12 +5,12 @@
  * Usage: bench_direct FILE
  *
  * Prints "SIZE HOST RAW LIBRARY", in microseconds for one read of SIZE bytes: pread into host
- * memory, pread into the mapped device memory, phxfs_read. Each is the median of rounds in
- * which the three take turns, in changing order. Ends with "copies N": what the library
- * copied on the way.
+ * memory, pread into the mapped device memory, phxfs_read; the median of many. Ends with
+ * "copies N": what the library copied on the way.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,9 @@
 #include "phoenix.h"
 
 #define SPAN	(32u << 20)	/* bytes of the file that are read, and of each buffer */
-#define ROUNDS	9
+#define SAMPLES	4000		/* reads of one size, each way */
+#define SAMPLES_MIN	51
+#define BUDGET_US	3e6
 
 enum way { HOST, RAW, LIBRARY, WAYS };
 
@@ -46,21 +48,23 @@ static ssize_t read_once(enum way way, size_t bytes, off_t at)
 	return got < 0 ? -errno : got;
 }
 
-/* Microseconds for one of @count reads. */
-static double measure(enum way way, size_t bytes, unsigned int count)
+static double now_us(void)
 {
-	struct timespec from, to;
+	struct timespec ts;
 
-	clock_gettime(CLOCK_MONOTONIC, &from);
-	for (unsigned int i = 0; i < count; i++) {
-		off_t at = (off_t)((uint64_t)i * bytes % SPAN);
-		ssize_t got = read_once(way, bytes, at);
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1e6 + ts.tv_nsec / 1e3;
+}
 
-		if (got != (ssize_t)bytes)
-			check(got < 0 ? (int)got : -EIO, "read");
-	}
-	clock_gettime(CLOCK_MONOTONIC, &to);
-	return ((to.tv_sec - from.tv_sec) * 1e6 + (to.tv_nsec - from.tv_nsec) / 1e3) / count;
+/* Microseconds of one read. */
+static double measure(enum way way, size_t bytes, off_t at)
+{
+	double start = now_us();
+	ssize_t got = read_once(way, bytes, at);
+
+	if (got != (ssize_t)bytes)
+		check(got < 0 ? (int)got : -EIO, "read");
+	return now_us() - start;
 }
 
 static int by_value(const void *a, const void *b)
@@ -70,24 +74,28 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* The ways take turns read by read: whatever disturbs the machine disturbs all of them. */
 static void one_size(size_t bytes)
 {
-	/* some 40 ms for each way in each round */
-	unsigned int count = (unsigned int)(40000 / measure(HOST, bytes, 8)) + 1;
-	double times[WAYS][ROUNDS];
+	static double times[WAYS][SAMPLES];
+	double end = now_us() + BUDGET_US;
+	unsigned int n = 0;
 
-	for (int way = 0; way < WAYS; way++)
-		measure(way, bytes, count / 4 + 1);
-	for (int round = 0; round < ROUNDS; round++)
-		for (int turn = 0; turn < WAYS; turn++) {
-			enum way way = (enum way)((turn + round) % WAYS);
+	for (unsigned int i = 0; n < SAMPLES && (n < SAMPLES_MIN || now_us() < end); i++) {
+		off_t at = (off_t)((uint64_t)i * bytes % SPAN);
+		bool warm = i >= 4;
 
-			times[way][round] = measure(way, bytes, count);
+		for (unsigned int turn = 0; turn < WAYS; turn++) {
+			enum way way = (enum way)((turn + i) % WAYS);
+
+			times[way][n] = measure(way, bytes, at);
 		}
+		n += warm;
+	}
 	printf("%zu", bytes);
 	for (int way = 0; way < WAYS; way++) {
-		qsort(times[way], ROUNDS, sizeof(double), by_value);
-		printf(" %.1f", times[way][ROUNDS / 2]);
+		qsort(times[way], n, sizeof(double), by_value);
+		printf(" %.1f", times[way][n / 2]);
 	}
 	printf("\n");
 	fflush(stdout);

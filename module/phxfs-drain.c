@@ -3,14 +3,15 @@
  * Idle pages: when may device memory be given back?
  *
  * Taking a mapping away stops new transfers; those under way hold their pages by reference,
- * and nothing in the kernel waits for them. A page of ours idles at a count of 1. Each user
- * mapping adds one reference and one map count, each pin at least one reference. So a page
- * is free of transfers iff references - mappings == 1; other regions may map the same page
- * (two processes, a new registration while the old one drains), they do not count.
+ * and nothing in the kernel waits for them. A page of ours idles at a count of 1; each pin
+ * adds at least one. Compound pages are counted at their head, all 2 MiB together: then a
+ * transfer into a neighbour keeps a small region from draining, until for once there is none.
  *
- * The two numbers cannot be read at once. An unmap lowers the map count first and the
- * references later, an insertion raises references first: reading the map count on both
- * sides of the references, and finding it unchanged, is exact unless an unmap and an
+ * Where mappings hold references as well (see compat.h), references - mappings == 1 says the
+ * same. Other regions may map the same page: two processes, a new registration while the old
+ * one drains. The two numbers cannot be read at once. An unmap lowers the map count first
+ * and the references later, an insertion raises references first: reading the map count on
+ * both sides of the references, and finding it unchanged, is exact unless an unmap and an
  * insertion both fall in between. insert_sem keeps our insertions out of that window.
  *
  * Only pages seen idle after the zap are counted off (done), each once: a page that another
@@ -39,10 +40,10 @@ static bool page_idle_shared(struct page *page, struct phxfs_dev *dev)
 	return idle;
 }
 
-static bool page_idle_now(struct page *page, struct phxfs_dev *dev)
+static bool page_idle_now(struct page *head, struct phxfs_dev *dev)
 {
 	/* with one reference there is neither a mapping nor a pin */
-	return page_ref_count(page) == 1 || page_idle_shared(page, dev);
+	return page_ref_count(head) == 1 || page_idle_shared(head, dev);
 }
 
 void phxfs_drain_start(struct phxfs_drain *d)
@@ -73,16 +74,14 @@ bool phxfs_drain_poll(struct phxfs_dev *dev, struct phxfs_drain *d,
 	mutex_lock(&d->lock);
 	while (idle && d->done < x->length) {
 		u64 run, phys = phxfs_extents_phys(x, d->done, &run);
-		unsigned long pfn = PHYS_PFN(phys), end = pfn + (run >> PAGE_SHIFT);
+		struct page *head = compound_head(pfn_to_page(PHYS_PFN(phys)));
+		u64 rest = page_to_phys(head) + page_size(head) - phys;
 
-		for (; pfn < end; pfn++, d->done += PAGE_SIZE) {
-			if (!page_idle_now(pfn_to_page(pfn), dev)) {
-				idle = false;
-				break;
-			}
-			if (++scanned % SCAN_BATCH == 0)
-				cond_resched();
-		}
+		idle = page_idle_now(head, dev);
+		if (idle)
+			d->done += min(run, rest);
+		if (++scanned % SCAN_BATCH == 0)
+			cond_resched();
 	}
 	mutex_unlock(&d->lock);
 	return idle;

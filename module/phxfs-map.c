@@ -2,9 +2,14 @@
 /*
  * MAP: a region's way from EMPTY to LIVE (phxfs-mem.c has the states), and page faults.
  *
- * Pin by the vendor, check and merge what it reports, get struct pages, put them behind the
- * VMA. Until the last step nothing of the region can be used by a transfer, so that every
- * failure before it just undoes; a failure in it ends like an UNMAP.
+ * Pin by the vendor, check and merge what it reports, get struct pages, and put them behind
+ * the VMA. The region is LIVE before the last step, since huge pages go in by page faults;
+ * but UNMAP is refused until MAP has ended (in_map). Until then nothing of it can be used by
+ * a transfer, so that a failure just undoes; a failure in it ends like an UNMAP.
+ *
+ * A region that lies well gets 2 MiB pages: fast to map, and pinned as a whole. That needs
+ * compound struct pages, and a VMA congruent with the memory, which get_unmapped_area sees
+ * to. Everything else gets small pages.
  */
 #include <linux/log2.h>
 #include <linux/mm.h>
@@ -16,29 +21,114 @@
 #include "phxfs-region.h"
 #include "phxfs-trace.h"
 
-#define INSERT_BATCH	512	/* pages inserted under one hold of insert_sem */
+static u64 region_offset(const struct phxfs_region *r, const struct vm_area_struct *vma,
+			 unsigned long addr)
+{
+	return (((addr - vma->vm_start) >> PAGE_SHIFT) + vma->vm_pgoff - r->pgoff) << PAGE_SHIFT;
+}
 
-/* MAP inserts every page; this brings back what madvise() dropped. */
+/*
+ * May the 2 MiB around @addr be one entry? It must lie in the VMA, and be one compound page
+ * at a congruent address.
+ */
+static bool is_huge_block(const struct phxfs_region *r, const struct vm_area_struct *vma,
+			  unsigned long addr)
+{
+	unsigned long block = ALIGN_DOWN(addr, PHXFS_SPAN_ALIGN);
+	u64 run, phys;
+
+	if (!r->dev->huge || READ_ONCE(r->dev->huge_refused) || block < vma->vm_start ||
+	    vma->vm_end - block < PHXFS_SPAN_ALIGN)
+		return false;
+	phys = phxfs_extents_phys(&r->extents, region_offset(r, vma, block), &run);
+	return IS_ALIGNED(phys, PHXFS_SPAN_ALIGN) && run >= PHXFS_SPAN_ALIGN;
+}
+
+#ifdef PHXFS_MAPS_BY_PFN
+/* Under region->lock, LIVE. */
+static vm_fault_t insert_fault(struct phxfs_region *r, struct vm_fault *vmf)
+{
+	struct vm_area_struct *vma = vmf->vma;
+	unsigned long addr = vmf->address & PAGE_MASK;
+	pmd_t pmd = READ_ONCE(*vmf->pmd);
+
+	if (is_huge_block(r, vma, addr)) {
+		u64 offset = region_offset(r, vma, ALIGN_DOWN(addr, PHXFS_SPAN_ALIGN));
+		u64 phys = phxfs_extents_phys(&r->extents, offset, NULL);
+
+		if (pmd_none(pmd))
+			return phxfs_insert_huge(vmf, phys);
+		/* another thread was faster: below a leaf there is no table to insert into */
+		if (pmd_leaf(pmd))
+			return VM_FAULT_NOPAGE;
+	}
+	return phxfs_insert_pfn(vma, addr,
+				phxfs_extents_phys(&r->extents, region_offset(r, vma, addr), NULL));
+}
+
+static int insert_batch(struct phxfs_region *r, struct vm_area_struct *vma, u64 offset,
+			unsigned long n)
+{
+	u64 phys = phxfs_extents_phys(&r->extents, offset, NULL);
+	unsigned long i;
+
+	for (i = 0; i < n; i++) {
+		vm_fault_t ret = phxfs_insert_pfn(vma, vma->vm_start + offset + i * PAGE_SIZE,
+						  phys + i * PAGE_SIZE);
+
+		if (ret & VM_FAULT_OOM)
+			return -ENOMEM;
+		if (ret & VM_FAULT_ERROR)
+			return -EFAULT;
+	}
+	return 0;
+}
+#else
+static vm_fault_t insert_fault(struct phxfs_region *r, struct vm_fault *vmf)
+{
+	unsigned long addr = vmf->address & PAGE_MASK;
+	u64 phys = phxfs_extents_phys(&r->extents, region_offset(r, vmf->vma, addr), NULL);
+	int err;
+
+	down_read(&r->dev->insert_sem);
+	err = vm_insert_page(vmf->vma, addr, pfn_to_page(PHYS_PFN(phys)));
+	up_read(&r->dev->insert_sem);
+	if (!err || err == -EBUSY)
+		return VM_FAULT_NOPAGE;
+	return err == -ENOMEM ? VM_FAULT_OOM : VM_FAULT_SIGBUS;
+}
+
+static int insert_batch(struct phxfs_region *r, struct vm_area_struct *vma, u64 offset,
+			unsigned long n)
+{
+	u64 phys = phxfs_extents_phys(&r->extents, offset, NULL);
+	unsigned long i, left = n;
+	struct page **pages;
+	int err;
+
+	pages = phxfs_inject() ? NULL : kmalloc_array(n, sizeof(*pages), GFP_KERNEL);
+	if (!pages)
+		return -ENOMEM;
+	for (i = 0; i < n; i++)
+		pages[i] = pfn_to_page(PHYS_PFN(phys) + i);
+	down_read(&r->dev->insert_sem);
+	err = vm_insert_pages(vma, vma->vm_start + offset, pages, &left);
+	up_read(&r->dev->insert_sem);
+	kfree(pages);
+	/* a fault of another thread put one of them in: it is the same page */
+	return err == -EBUSY ? 0 : err;
+}
+#endif
+
+/* MAP inserts every page; this brings back what madvise() dropped, and inserts the huge. */
 vm_fault_t phxfs_region_fault(struct vm_fault *vmf)
 {
 	struct phxfs_region *r = vmf->vma->vm_private_data;
 	vm_fault_t ret = VM_FAULT_SIGBUS;
-	struct page *page;
-	int err;
 
 	down_read(&r->lock);
-	if (r->state == REGION_LIVE) {
-		u64 offset = (u64)(vmf->pgoff - r->pgoff) << PAGE_SHIFT;
-
-		page = pfn_to_page(PHYS_PFN(phxfs_extents_phys(&r->extents, offset, NULL)));
-		down_read(&r->dev->insert_sem);
-		err = vm_insert_page(vmf->vma, vmf->address & PAGE_MASK, page);
-		up_read(&r->dev->insert_sem);
-		if (!err || err == -EBUSY)
-			ret = VM_FAULT_NOPAGE;
-		else if (err == -ENOMEM)
-			ret = VM_FAULT_OOM;
-	}
+	if (r->state == REGION_LIVE)
+		ret = insert_fault(r, vmf);
 	up_read(&r->lock);
 	return ret;
 }
@@ -174,75 +264,168 @@ static int back_with_pages(struct phxfs_region *r, struct phxfs_extents *x)
 	return 0;
 }
 
-static int insert_batch(struct phxfs_region *r, struct vm_area_struct *vma, u64 offset,
-			struct page **pages)
+/*
+ * One step of populate(): small pages up to the end of a piece or of 2 MiB. How many bytes
+ * went in; 0: here goes a huge page, by a fault.
+ */
+static long insert_step(struct phxfs_region *r, struct vm_area_struct *vma, u64 offset)
 {
-	u64 run, phys = phxfs_extents_phys(&r->extents, offset, &run);
-	unsigned long i, n = min_t(u64, run >> PAGE_SHIFT, INSERT_BATCH), left = n;
+	unsigned long addr = vma->vm_start + offset;
+	u64 run, n;
 	int err;
 
-	for (i = 0; i < n; i++)
-		pages[i] = pfn_to_page(PHYS_PFN(phys) + i);
-	down_read(&r->dev->insert_sem);
-	err = vm_insert_pages(vma, vma->vm_start + offset, pages, &left);
-	up_read(&r->dev->insert_sem);
+	if (phxfs_inject())
+		return -ENOMEM;
+	down_read(&r->lock);
+	if (r->state != REGION_LIVE) {
+		err = -EFAULT;
+		n = 0;
+	} else if (is_huge_block(r, vma, addr)) {
+		err = 0;
+		n = 0;
+	} else {
+		phxfs_extents_phys(&r->extents, offset, &run);
+		n = min3(run, r->length - offset, ALIGN(addr + 1, PHXFS_SPAN_ALIGN) - addr);
+		err = insert_batch(r, vma, offset, n >> PAGE_SHIFT);
+	}
+	up_read(&r->lock);
 	return err ?: n;
 }
 
-static int insert_all(struct phxfs_region *r, struct vm_area_struct *vma)
+static struct vm_area_struct *whole_vma(struct phxfs_region *r, struct mm_struct *mm, u64 addr)
 {
-	struct page **pages;
-	u64 offset = 0;
-	int n = 0;
+	struct vm_area_struct *vma = find_vma(mm, addr);
 
-	pages = phxfs_inject() ? NULL : kmalloc_array(INSERT_BATCH, sizeof(*pages), GFP_KERNEL);
-	if (!pages)
-		return -ENOMEM;
-	while (offset < r->length) {
-		n = phxfs_inject() ? -ENOMEM : insert_batch(r, vma, offset, pages);
-		if (n < 0)
-			break;
-		offset += (u64)n << PAGE_SHIFT;
-		if (fatal_signal_pending(current)) {
-			n = -EINTR;
-			break;
-		}
-		cond_resched();
-	}
-	kfree(pages);
-	return n < 0 ? n : 0;
+	if (!vma || vma->vm_start != addr || vma->vm_end - addr != r->length ||
+	    !phxfs_region_is_mapped(r, vma))
+		return NULL;
+	return vma;
 }
 
-/* Put the pages behind the VMA, if it is still there. */
-static int insert_pages(struct phxfs_region *r, u64 addr)
+/* Insert every page. Under mmap_lock, which a fault may drop and take again. */
+static int populate(struct phxfs_region *r, struct mm_struct *mm, u64 addr)
+{
+	struct vm_area_struct *vma = NULL;
+	u64 offset = 0;
+
+	while (offset < r->length) {
+		bool unlocked = false;
+		long n;
+		int err;
+
+		if (!vma)
+			vma = whole_vma(r, mm, addr);
+		if (!vma)
+			return -EFAULT;
+		n = insert_step(r, vma, offset);
+		if (n < 0)
+			return n;
+		if (!n) {
+			err = fixup_user_fault(mm, addr + offset,
+					       vma->vm_flags & VM_READ ? 0 : FAULT_FLAG_WRITE,
+					       &unlocked);
+			if (err)
+				return err;
+			n = PHXFS_SPAN_ALIGN;
+		}
+		if (unlocked)
+			vma = NULL;
+		offset += n;
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		cond_resched();
+	}
+	return 0;
+}
+
+/* MAPPING -> LIVE, if the VMA is still there; then the pages. */
+static int go_live(struct phxfs_region *r, u64 addr, unsigned int *pin_flags)
 {
 	struct mm_struct *mm = current->mm;
 	struct vm_area_struct *vma;
-	int err;
+	int err = -EFAULT;
 
 	if (mmap_write_lock_killable(mm))
 		return -EINTR;
-	vma = find_vma(mm, addr);
-	if (!vma || vma->vm_start != addr || vma->vm_end - addr != r->length ||
-	    !phxfs_region_is_mapped(r, vma)) {
+	vma = whole_vma(r, mm, addr);
+	if (!vma) {
 		mmap_write_unlock(mm);
 		return -EFAULT;
 	}
 	phxfs_region_set_ops(r, vma);
+	*pin_flags = vma->vm_flags & VM_WRITE ? FOLL_WRITE : 0;
 	mmap_write_downgrade(mm);
 
 	down_write(&r->lock);
-	err = r->revoked ? revoked_errno(r) : insert_all(r, vma);
+	err = r->revoked ? revoked_errno(r) : 0;
 	if (!err)
 		phxfs_region_live(r);
 	up_write(&r->lock);
+	if (!err)
+		err = populate(r, mm, addr);
 	mmap_read_unlock(mm);
+	return err;
+}
+
+static unsigned long first_huge(struct phxfs_region *r, u64 addr)
+{
+	struct vm_area_struct *vma;
+	unsigned long found = 0, at;
+
+	mmap_read_lock(current->mm);
+	vma = whole_vma(r, current->mm, addr);
+	down_read(&r->lock);
+	at = ALIGN(addr, PHXFS_SPAN_ALIGN);
+	if (vma && r->state == REGION_LIVE && at < vma->vm_end && is_huge_block(r, vma, at))
+		found = at;
+	up_read(&r->lock);
+	mmap_read_unlock(current->mm);
+	return found;
+}
+
+/*
+ * Does this kernel pin a huge mapping of ours? Asked once for each device, of the first one.
+ * If not, small pages it is, for this region too.
+ */
+static int prove_huge(struct phxfs_region *r, u64 addr, unsigned int pin_flags)
+{
+	struct phxfs_dev *dev = r->dev;
+	unsigned long at;
+	struct page *page;
+	bool live;
+	int err;
+
+	if (!dev->huge || READ_ONCE(dev->huge_proven) || READ_ONCE(dev->huge_refused))
+		return 0;
+	at = first_huge(r, addr);
+	if (!at)
+		return 0;
+	if (!phxfs_inject() && pin_user_pages_fast(at, 1, pin_flags, &page) == 1) {
+		unpin_user_page(page);
+		WRITE_ONCE(dev->huge_proven, true);
+		return 0;
+	}
+	down_write(&r->lock);
+	live = r->state == REGION_LIVE;
+	if (live) {
+		WRITE_ONCE(dev->huge_refused, true);
+		phxfs_region_zap(r);
+	}
+	up_write(&r->lock);
+	if (!live)
+		return -EFAULT;
+	dev_warn(&dev->device, "%s: this kernel does not pin 2 MiB mappings: using small ones\n",
+		 dev->bdf);
+	mmap_read_lock(current->mm);
+	err = populate(r, current->mm, addr);
+	mmap_read_unlock(current->mm);
 	return err;
 }
 
 static int establish(struct phxfs_region *r, u64 addr)
 {
 	struct phxfs_extents x = { 0 };
+	unsigned int pin_flags;
 	int err;
 
 	err = locate(r, &x);
@@ -255,7 +438,7 @@ static int establish(struct phxfs_region *r, u64 addr)
 		phxfs_extents_free(&x);
 		return err;
 	}
-	return insert_pages(r, addr);
+	return go_live(r, addr, &pin_flags) ?: prove_huge(r, addr, pin_flags);
 }
 
 int phxfs_region_map(struct phxfs_file *pf, const struct phxfs_ioctl_map *arg)
@@ -277,8 +460,7 @@ int phxfs_region_map(struct phxfs_file *pf, const struct phxfs_ioctl_map *arg)
 	if (err)
 		goto out_put;
 	err = establish(r, arg->c_vaddr);
-	if (err)
-		phxfs_region_abort(r);
+	phxfs_region_end_map(r, err);
 	trace_phxfs_map(pf->dev->idx, arg->n_vaddr, arg->n_size, err);
 out_put:
 	phxfs_region_put(r);

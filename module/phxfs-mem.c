@@ -20,7 +20,8 @@
  *     '-----------------------------------------------------------------<-------'
  *                                                   idle: the pin ends
  *
- *   LIVE    a page fault inserts pages, transfers may pin them
+ *   LIVE    a page fault inserts pages, transfers may pin them. MAP is not over yet while
+ *           in_map is set: it fills the VMA, and UNMAP is refused until it has.
  *   DEAD    mapped, but zapped: SIGBUS, -EFAULT. The user has not unregistered yet.
  *   ZOMBIE  unregistered, zapped; transfers under way keep the pin until every page was idle
  *
@@ -88,7 +89,7 @@ static void region_account(struct phxfs_region *r, atomic64_t *counter)
 
 /* --- the end of a pin ---------------------------------------------------------------- */
 
-static void region_zap(struct phxfs_region *r)
+void phxfs_region_zap(struct phxfs_region *r)
 {
 	lockdep_assert_held_write(&r->lock);
 	if (r->mapping)
@@ -102,7 +103,7 @@ static void region_stop(struct phxfs_region *r, enum region_state next)
 	if (r->state == REGION_LIVE)
 		atomic64_dec(&r->dev->count.regions);
 	r->state = next;
-	region_zap(r);
+	phxfs_region_zap(r);
 	phxfs_drain_start(&r->drain);
 	region_account(r, &r->dev->count.zombie);
 }
@@ -480,7 +481,7 @@ int phxfs_region_mmap(struct phxfs_file *pf, struct file *file, struct vm_area_s
 	r->dev = dev;
 	r->length = length;
 	r->slot = slot;
-	r->pgoff = (pgoff_t)slot << SLOT_PAGES_SHIFT;
+	r->pgoff = (pgoff_t)slot << SLOT_PAGES_SHIFT;	/* a multiple of 2 MiB: huge pages */
 	r->mapping = file->f_mapping;
 	atomic_set(&r->vmas, 1);
 	init_rwsem(&r->lock);
@@ -550,6 +551,8 @@ int phxfs_region_begin(struct phxfs_region *r, u64 vaddr)
 	default:
 		err = -EBUSY;
 	}
+	if (r->in_map)
+		err = -EBUSY;
 	if (err)
 		goto out_unlock;
 	mutex_lock(&dev->region_lock);
@@ -567,6 +570,7 @@ int phxfs_region_begin(struct phxfs_region *r, u64 vaddr)
 	get_device(&dev->device);
 	kref_get(&r->ref);
 	r->state = REGION_MAPPING;
+	r->in_map = true;
 	r->pinned = true;
 	r->revoked = !r->mapping;
 	r->reclaimed = false;
@@ -577,37 +581,50 @@ out_unlock:
 	return err;
 }
 
-/* MAPPING -> LIVE: every page is in. */
+/* MAPPING -> LIVE: page faults may insert pages. */
 void phxfs_region_live(struct phxfs_region *r)
 {
-	struct phxfs_counters *count = &r->dev->count;
-
 	lockdep_assert_held_write(&r->lock);
 	r->state = REGION_LIVE;
-	region_account(r, &count->pinned);
-	atomic64_inc(&count->regions);
-	atomic64_inc(&count->maps);
+	region_account(r, &r->dev->count.pinned);
+	atomic64_inc(&r->dev->count.regions);
 }
 
-/* MAP failed: some pages may be in, and pinned by a transfer already. */
-void phxfs_region_abort(struct phxfs_region *r)
+/*
+ * MAP has ended. If it failed, some pages may be in, and pinned by a transfer already; or a
+ * reclaim, or the last munmap, may have ended the region in its stead.
+ */
+void phxfs_region_end_map(struct phxfs_region *r, int err)
 {
+	bool ending = false;
+
 	down_write(&r->lock);
-	region_stop(r, REGION_ZOMBIE);
+	if (err && r->state != REGION_ZOMBIE && r->pinned) {
+		ending = true;
+		region_stop(r, REGION_ZOMBIE);
+	} else if (err && r->state == REGION_DEAD) {
+		r->state = REGION_EMPTY;
+	}
 	up_write(&r->lock);
-	retire(r);
+	if (ending)
+		retire(r);
+	down_write(&r->lock);
+	r->in_map = false;
+	up_write(&r->lock);
+	if (!err)
+		atomic64_inc(&r->dev->count.maps);
 }
 
 /* --- UNMAP, REGION ------------------------------------------------------------------- */
 
 static int unmap_check(const struct phxfs_region *r, const struct phxfs_ioctl_map *arg)
 {
+	if (r->in_map)
+		return -EBUSY;
 	switch (r->state) {
 	case REGION_EMPTY:
 	case REGION_ZOMBIE:
 		return -ENOENT;
-	case REGION_MAPPING:
-		return -EBUSY;
 	default:
 		return arg->n_vaddr == r->vaddr && arg->n_size == r->length ? 0 : -EINVAL;
 	}
@@ -654,7 +671,7 @@ int phxfs_region_query(struct phxfs_file *pf, struct phxfs_ioctl_region *arg)
 	if (IS_ERR(r))
 		return PTR_ERR(r);
 	down_read(&r->lock);
-	arg->state = names[r->state];
+	arg->state = r->in_map ? PHXFS_REGION_MAPPING : names[r->state];
 	arg->n_vaddr = r->state == REGION_EMPTY ? 0 : r->vaddr;
 	arg->n_size = r->state == REGION_EMPTY ? 0 : r->length;
 	arg->pieces = r->state == REGION_LIVE ? r->extents.n : 0;

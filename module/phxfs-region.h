@@ -24,6 +24,7 @@ struct phxfs_region {
 	enum region_state state;
 	bool pinned;			/* the pin's references are held */
 	bool finishing;			/* somebody is letting go of the pin */
+	bool in_map;			/* a MAP call is at work */
 	bool revoked;			/* MAP must not succeed */
 	bool reclaimed;			/* the vendor took the pages back */
 	bool poisoned;			/* ... while transfers were under way */
@@ -47,7 +48,8 @@ struct phxfs_region {
 void phxfs_region_free_cb(void *data);
 int phxfs_region_begin(struct phxfs_region *r, u64 vaddr);
 void phxfs_region_live(struct phxfs_region *r);
-void phxfs_region_abort(struct phxfs_region *r);
+void phxfs_region_end_map(struct phxfs_region *r, int err);
+void phxfs_region_zap(struct phxfs_region *r);
 void phxfs_region_put(struct phxfs_region *r);
 int phxfs_region_check_args(const struct phxfs_file *pf, const struct phxfs_ioctl_map *arg);
 bool phxfs_region_is_mapped(const struct phxfs_region *r, const struct vm_area_struct *vma);

@@ -33,7 +33,6 @@ struct phxfs_span {
 	u64 start;
 	u64 length;
 	unsigned int users;		/* protected by: dev->span_lock */
-	bool memtype;			/* we hold a write-combining reservation */
 	struct dev_pagemap pgmap;
 };
 
@@ -111,19 +110,23 @@ static int span_create(struct phxfs_dev *dev, u64 start, u64 length)
 	s->start = start;
 	s->length = length;
 	/*
-	 * Without it the kernel's alias of a BAR above 4 GiB would be write-back. Failure
-	 * means that somebody reserved the range before; then that type rules.
+	 * Write-combining, or uncached if somebody has it so. Without this a BAR above 4 GiB
+	 * would be write-back, in the kernel's alias and in user mappings.
 	 */
-	s->memtype = arch_io_reserve_memtype_wc(start, length) == 0;
+	if (arch_io_reserve_memtype_wc(start, length)) {
+		kfree(s);
+		return -EBUSY;
+	}
 	s->pgmap.type = MEMORY_DEVICE_GENERIC;
 	s->pgmap.range.start = start;
 	s->pgmap.range.end = start + length - 1;
 	s->pgmap.nr_range = 1;
+	if (dev->huge)
+		phxfs_compound_pagemap(&s->pgmap);
 	addr = phxfs_inject() ? ERR_PTR(-ENOMEM) :
 	       memremap_pages(&s->pgmap, dev_to_node(&dev->pdev->dev));
 	if (IS_ERR(addr)) {
-		if (s->memtype)
-			arch_io_free_memtype_wc(start, length);
+		arch_io_free_memtype_wc(start, length);
 		kfree(s);
 		return PTR_ERR(addr);
 	}
@@ -139,8 +142,7 @@ static void span_put(struct phxfs_dev *dev, struct phxfs_span *s)
 		return;
 	rb_erase(&s->node, &dev->spans);
 	memunmap_pages(&s->pgmap);
-	if (s->memtype)
-		arch_io_free_memtype_wc(s->start, s->length);
+	arch_io_free_memtype_wc(s->start, s->length);
 	atomic64_sub(s->length, &dev->count.mapped);
 	kfree(s);
 	if (RB_EMPTY_ROOT(&dev->spans)) {

@@ -9,6 +9,7 @@
  * Nothing vendor-specific is known here, and loading never fails for want of a device.
  */
 #include <linux/fs.h>
+#include <linux/huge_mm.h>
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -29,6 +30,10 @@ static char *gpus[PHXFS_MAX_DEVICES];
 static int n_gpus;
 module_param_array(gpus, charp, &n_gpus, 0444);
 MODULE_PARM_DESC(gpus, "serve only these: [DOMAIN:]BUS:DEVICE.FUNCTION,...");
+
+static bool phxfs_huge = true;
+module_param(phxfs_huge, bool, 0444);
+MODULE_PARM_DESC(phxfs_huge, "map with 2 MiB pages where memory lies so (default); N: never");
 
 unsigned int phxfs_drain_ms = 5000;
 module_param_named(drain_ms, phxfs_drain_ms, uint, 0644);
@@ -192,6 +197,7 @@ static const struct file_operations phxfs_fops = {
 	.open		= phxfs_open,
 	.release	= phxfs_release,
 	.mmap		= phxfs_mmap,
+	.get_unmapped_area = thp_get_unmapped_area,	/* congruent with 2 MiB blocks */
 	.unlocked_ioctl	= phxfs_ioctl,
 	.compat_ioctl	= compat_ptr_ioctl,
 };
@@ -236,6 +242,11 @@ static struct phxfs_dev *device_alloc(struct pci_dev *pdev, const struct phxfs_p
 	dev->pdev = pci_dev_get(pdev);
 	dev->ops = ops;
 	dev->map_mode = phxfs_map_mode;
+	/*
+	 * With compound pages the smallest thing that drains is 2 MiB. That is too coarse to
+	 * keep a driver waiting for, which can take back 64 KiB of it.
+	 */
+	dev->huge = PHXFS_CAN_HUGE && phxfs_huge && ops->flags & PHXFS_P2P_PERSISTENT;
 	dev->spans = RB_ROOT;
 	INIT_LIST_HEAD(&dev->ghost_node);
 	strscpy(dev->bdf, pci_name(pdev), sizeof(dev->bdf));

@@ -55,6 +55,9 @@ struct phxfs_dev {
 	int bar;
 	int idx;
 	int map_mode;
+	bool huge;			/* its struct pages are compound, of 2 MiB */
+	bool huge_refused;		/* ... but this kernel does not pin such mappings */
+	bool huge_proven;
 	char bdf[32];
 	char reason[PHXFS_REASON_LEN];	/* why nothing can be mapped; empty if it can */
 

@@ -9,6 +9,7 @@
 
 #include <linux/device.h>
 #include <linux/export.h>
+#include <linux/memremap.h>
 #include <linux/mm.h>
 
 #include "phxfs-features.h"
@@ -34,10 +35,79 @@ static inline struct class *phxfs_class_create(const char *name)
 #endif
 }
 
-/* User mappings of a small page; the kernel's own helper came and went. */
+/*
+ * How pages get behind a VMA.
+ *
+ * PHXFS_MAPS_BY_PFN: kernels that can map a struct page's frame without taking a reference
+ * for the mapping (device memory of this kind is pinned through its page map), and 2 MiB of
+ * a compound page at once. A huge entry without PFN_MAP is a plain one to page pinning and
+ * pinned as a whole; with PFN_MAP each 4 KiB of it would be looked up by itself.
+ *
+ * Else vm_insert_pages() and small pages: each mapping is a reference.
+ */
+#if defined(PHXFS_HAVE_PFN_T) && !defined(PHXFS_HAVE_INSERT_FOLIO_PMD) && \
+	defined(CONFIG_TRANSPARENT_HUGEPAGE) && defined(CONFIG_ARCH_HAS_PTE_DEVMAP)
+#include <linux/huge_mm.h>
+#include <linux/pfn_t.h>
+
+#define PHXFS_MAPS_BY_PFN 1
+#define PHXFS_CAN_HUGE 1
+
+/* References that user mappings hold on a page. */
+static inline int phxfs_page_maps(const struct page *page)
+{
+	return 0;
+}
+
+static inline vm_fault_t phxfs_insert_pfn(struct vm_area_struct *vma, unsigned long addr, u64 phys)
+{
+	return vmf_insert_mixed(vma, addr, phys_to_pfn_t(phys, PFN_DEV | PFN_MAP));
+}
+
+#if defined(PHXFS_HAVE_PMD_SPECIAL) && defined(CONFIG_X86_64)
+/*
+ * Newer kernels mark the entry special, "has no struct page", which ours has: pinning would
+ * have to take mmap_lock each time. The mark is the kernel's own, no TLB knows it.
+ */
+static inline void phxfs_unmark_huge(struct vm_fault *vmf, u64 phys)
+{
+	spinlock_t *ptl = pmd_lock(vmf->vma->vm_mm, vmf->pmd);
+	pmd_t pmd = *vmf->pmd;
+
+	if (pmd_leaf(pmd) && pmd_special(pmd) && pmd_pfn(pmd) == PHYS_PFN(phys))
+		set_pmd(vmf->pmd, pmd_clear_flags(pmd, _PAGE_SPECIAL));
+	spin_unlock(ptl);
+}
+#else
+static inline void phxfs_unmark_huge(struct vm_fault *vmf, u64 phys)
+{
+}
+#endif
+
+/* Only while *vmf->pmd is none, and of a compound page of that size. */
+static inline vm_fault_t phxfs_insert_huge(struct vm_fault *vmf, u64 phys)
+{
+	vm_fault_t ret = vmf_insert_pfn_pmd(vmf, phys_to_pfn_t(phys, PFN_DEV), false);
+
+	phxfs_unmark_huge(vmf, phys);
+	return ret;
+}
+
+static inline void phxfs_compound_pagemap(struct dev_pagemap *pgmap)
+{
+	pgmap->vmemmap_shift = HPAGE_PMD_ORDER;
+}
+#else
+#define PHXFS_CAN_HUGE 0
+
 static inline int phxfs_page_maps(const struct page *page)
 {
 	return atomic_read(&page->_mapcount) + 1;
 }
+
+static inline void phxfs_compound_pagemap(struct dev_pagemap *pgmap)
+{
+}
+#endif
 
 #endif /* PHXFS_COMPAT_H */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 static uint64_t addr, length;
+static bool retry;
 
 static void arm(int n)
 {
@@ -36,7 +37,7 @@ static int whole_way(void)
 		if (err)
 			CHECK_EQ(t_state(&r), PHXFS_REGION_EMPTY);
 		/* the same mapping can be tried again */
-		if (err && t_parameter("phxfs", "inject") == 0) {
+		if (err && retry) {
 			CHECK_EQ(t_map(&r), 0);
 			CHECK_EQ(t_unmap(&r), 0);
 		}
@@ -48,7 +49,7 @@ static int whole_way(void)
 
 static void walk(unsigned int layout, int least)
 {
-	int n = 0, err;
+	int n = 0, survived = 0, err;
 
 	addr = t_alloc(0, length, layout);
 	do {
@@ -57,11 +58,13 @@ static void walk(unsigned int layout, int least)
 		if (err)
 			CHECK_EQ(err, -ENOMEM);
 		else
-			CHECK(t_parameter("phxfs", "inject") > 0);	/* it never fired */
+			survived += t_parameter("phxfs", "inject") == 0;
 		t_expect_idle(0);
-	} while (err);
+	} while (t_parameter("phxfs", "inject") == 0);
 	arm(0);
-	printf("%d steps\n", n - 1);
+	printf("%d steps, %d of them survived\n", n - 1, survived);
+	/* that huge pages cannot be pinned is no error, and is asked once only */
+	CHECK(survived <= 1);
 	CHECK(n > least);
 	t_free(addr);
 }
@@ -69,13 +72,17 @@ static void walk(unsigned int layout, int least)
 static void one_piece(void)
 {
 	length = 4 * MIB;
-	walk(T_LAYOUT_HUGE, 9);
+	/* nothing succeeds before the last step, so that each is the device's first */
+	walk(T_LAYOUT_HUGE, 7);
+	retry = true;
+	walk(T_LAYOUT_HUGE, 7);
 }
 
 static void pieces(void)
 {
 	length = 8 * MIB;
-	walk(T_LAYOUT_SUBSPANS, 10);
+	retry = true;
+	walk(T_LAYOUT_SUBSPANS, 9);
 }
 
 int main(int argc, char **argv)

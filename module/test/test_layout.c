@@ -67,6 +67,59 @@ static void one_piece(void)
 	layout(T_LAYOUT_HUGE, 1);
 }
 
+/* Kilobytes of page tables that this process has. */
+static long page_tables(void)
+{
+	FILE *f = fopen("/proc/self/status", "r");
+	char line[128];
+	long kb = -1;
+
+	CHECK(f);
+	while (fgets(line, sizeof(line), f))
+		sscanf(line, "VmPTE: %ld", &kb);
+	fclose(f);
+	CHECK(kb >= 0);
+	return kb;
+}
+
+/* 2 MiB pages are used where they can be, and nowhere else. */
+static void huge(void)
+{
+	bool may = t_parameter("phxfs", "phxfs_huge");
+	uint64_t length = 32 * BLOCK;
+	long before = page_tables(), more;
+	struct t_region r = t_register(fd, 0, t_alloc(0, length, T_LAYOUT_HUGE), length);
+
+	more = page_tables() - before;
+	CHECK(may ? more <= 16 : more >= 32 * 4);
+	check_blocks(&r);
+	/* a block that is cut loses its huge page, its rest stays right */
+	t_fill_device(r.addr, length, 5);
+	CHECK_EQ(munmap((char *)r.p + BLOCK + 4096, 4096), 0);
+	CHECK(t_faults((char *)r.p + BLOCK + 4096));
+	CHECK(t_host_has(r.p, BLOCK + 4096, 5));
+	CHECK_EQ(madvise(r.p, BLOCK, MADV_DONTNEED), 0);
+	CHECK_EQ(mprotect((char *)r.p + 3 * BLOCK, 8192, PROT_READ), 0);
+	CHECK(t_host_has(r.p, BLOCK, 5));
+	CHECK_EQ(pread(file, (char *)r.p + 3 * BLOCK + 8192, BLOCK, 0), BLOCK);
+	CHECK_EQ(munmap(r.p, length), 0);
+	t_expect_idle(0);
+
+	/* a mapping that is not congruent with the memory */
+	char *room = mmap(NULL, length + BLOCK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(room != MAP_FAILED);
+	room = (char *)(((uintptr_t)room + BLOCK - 1) & ~(BLOCK - 1)) + 64 * KIB;
+	r.length = 4 * BLOCK;
+	r.p = mmap(room, r.length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	CHECK(r.p == room);
+	CHECK_EQ(t_map(&r), 0);
+	check_blocks(&r);
+	t_unregister(&r);
+	t_free(r.addr);
+	t_expect_idle(0);
+}
+
 static void sub_spans(void)
 {
 	layout(T_LAYOUT_SUBSPANS, 4);
@@ -170,6 +223,7 @@ int main(int argc, char **argv)
 {
 	static const struct t_case cases[] = {
 		{ "one-piece", one_piece },
+		{ "huge", huge },
 		{ "sub-spans", sub_spans },
 		{ "fragmented", fragmented },
 		{ "misaligned", misaligned },
