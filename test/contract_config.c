@@ -167,7 +167,7 @@ static void use_batches(void)
 			reqs[i] = (phxfs_io_req_t){ .fd = fd, .buf = r.p,
 						    .buf_offset = (off_t)(i * T_PAGE),
 						    .nbytes = T_PAGE,
-							.f_offset = (off_t)(i * T_PAGE) };
+						    .f_offset = (off_t)(i * T_PAGE) };
 		T_EQ(phxfs_read_batch(reqs, 16), 0);
 		T_PATTERN(r.p, r.len, 1, 0);
 	}
@@ -280,8 +280,7 @@ static const struct t_case cases[] = {
 		      "PHX_HOST_DEVICES=5 PHX_STATS=off"),
 	T_CASE(invalid_values_are_reported_and_the_default_holds,
 	       .env = "PHX_PATH=fast PHX_STAGING_SIZE_MB=1x PHX_IO_ENGINE=uring "
-		      "PHX_IO_WORKERS=many "
-		      "PHX_HOST_DEVICES=0x1 PHX_STATS=maybe PHX_LOG=5"),
+		      "PHX_IO_WORKERS=many PHX_HOST_DEVICES=0x1 PHX_STATS=maybe PHX_LOG=5"),
 	T_CASE(numbers_out_of_range_are_invalid,
 	       .env = "PHX_STAGING_SIZE_MB=-1 PHX_IO_WORKERS=99999999999999999999 "
 		      "PHX_HOST_DEVICES=1000000"),

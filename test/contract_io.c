@@ -109,9 +109,8 @@ static void a_file_size_limit_cuts_or_refuses_as_pwrite_does(void)
 	static const struct {
 		size_t n;
 		off_t at;
-	} tries[] = { { 4096, 0 }, { 65536, 65536 }, { 100, 100000 }, { 100, 99950 }, { 100,
-		200000 },
-		      { 100000, 1 }, { 131072, 0 } };
+	} tries[] = { { 4096, 0 }, { 65536, 65536 }, { 100, 100000 }, { 100, 99950 },
+		      { 100, 200000 }, { 100000, 1 }, { 131072, 0 } };
 	struct t_region r;
 
 	signal(SIGXFSZ, SIG_IGN);
@@ -240,7 +239,7 @@ static void vectors_have_no_limit(void)
 static void descriptors_are_left_as_they_were(void)
 {
 	static const int kinds[] = { 0, O_DIRECT, O_APPEND, O_DIRECT | O_APPEND, O_SYNC,
-		O_NONBLOCK };
+				     O_NONBLOCK };
 	struct t_region r;
 
 	t_region(&r, 0, 2 * T_PAGE);

@@ -27,12 +27,10 @@ static struct t_region mem; /* not registered; scenarios do that */
 
 static void set_up(void)
 {
-	fd = t_file("f", SIZE, 1, O_RDONLY);
-	direct = open(t_name("f"), O_RDONLY | O_DIRECT | O_CLOEXEC);
+	fd = t_open("f", O_RDONLY);
+	direct = t_open("f", O_RDONLY | O_DIRECT);
 	out = t_open("g", O_RDWR | O_CREAT);
-	out_direct = open(t_name("g"), O_RDWR | O_DIRECT | O_CLOEXEC);
-	if (direct < 0 || out_direct < 0)
-		t_skip("%s has no O_DIRECT: set PHX_TEST_DIR", getenv("T_DIR"));
+	out_direct = t_open("g", O_RDWR | O_DIRECT);
 	t_map(&mem, 4 * SIZE);
 }
 
@@ -403,6 +401,7 @@ static int after_fork(void)
 /* One fault, in a process of its own. */
 static void run(int (*scenario)(void), enum t_fault kind, long nth, long count)
 {
+	const char *name = t_fault_names[kind], *more = count > 1 ? " and all after" : "";
 	long hits;
 	int rc, fds = 0;
 
@@ -410,8 +409,7 @@ static void run(int (*scenario)(void), enum t_fault kind, long nth, long count)
 	set_up();
 	if (!cold)
 		T_EQ(phxfs_device_count(), 1);
-	t_context("%s fails, number %ld%s", t_fault_names[kind], nth,
-		count > 1 ? " and all after" : "");
+	t_context("%s fails, number %ld%s", name, nth, more);
 	t_fault_arm(kind, nth, count);
 	rc = scenario();
 	hits = t_fault_disarm();
@@ -419,10 +417,9 @@ static void run(int (*scenario)(void), enum t_fault kind, long nth, long count)
 		T_CHECK(hits);
 		T_CHECK(rc == -EIO || *phxfs_last_error());
 		if (count == 1 && t_fault_is_mended(kind))
-			T_FAIL("%s must be mended, but the result is %d", t_fault_names[kind], rc);
+			T_FAIL("%s must be mended, but the result is %d", name, rc);
 	}
-	t_context("after %s failed, number %ld%s", t_fault_names[kind], nth,
-		  count > 1 ? " and all after" : "");
+	t_context("after %s failed, number %ld%s", name, nth, more);
 	T_EQ(scenario(), 0);
 	/* workers open their rings when they first run: it must come to rest */
 	for (int i = 0; i < 20 && fds != t_fd_count(); i++) {
@@ -451,14 +448,18 @@ static int forked(int (*scenario)(void), enum t_fault kind, long nth, long count
 	return WEXITSTATUS(status);
 }
 
-static void every_fault(int (*scenario)(void))
+static void every_fault(int (*scenario)(void), long each_of_first)
 {
 	long faults = 0;
 
+	t_need_direct();
+	/* once, and on the disk: direct reads then need not wait for it */
+	close(t_file("f", SIZE, 1, O_RDONLY | O_DIRECT));
 	for (int kind = 0; kind < T_FAULTS; kind++) {
 		int rc = 0;
 
-		for (long nth = 1; rc == 0 && nth < t_scale(400); nth++) {
+		/* each of the first, then fewer the more there are; PHX_TEST_SCALE asks for more */
+		for (long nth = 1; rc == 0 && nth < 2000; nth += 1 + nth / t_scale(each_of_first)) {
 			rc = forked(scenario, kind, nth, 1);
 			faults += rc == 0;
 			if (rc && rc != NOT_HIT)
@@ -485,7 +486,7 @@ static void every_fault(int (*scenario)(void))
 #define CASE(scenario) \
 	static void scenario##_survive_every_fault(void) \
 	{ \
-		every_fault(scenario); \
+		every_fault(scenario, 6); \
 	}
 
 CASE(reads)
@@ -496,22 +497,37 @@ CASE(queues)
 CASE(appends)
 CASE(memory)
 CASE(questions)
-CASE(after_fork)
+
+/* Slow: each scenario has a child. */
+static void after_fork_survive_every_fault(void)
+{
+	every_fault(after_fork, 2);
+}
 
 static void a_cold_start_survives_every_fault(void)
 {
 	cold = true;
-	every_fault(reads);
-	every_fault(questions);
+	every_fault(reads, 6);
+	every_fault(questions, 6);
 }
 
+#define ON_EACH(scenario) \
+	T_CASE(scenario, .flags = T_ENGINES, .timeout = 600), \
+	T_CASE(scenario, .flags = T_ENGINES, .timeout = 600, \
+	       .env = "PHX_PATH=bounce PHX_STAGING_SIZE_MB=1")
+
 static const struct t_case cases[] = {
-	T_CASE(reads_survive_every_fault, .flags = T_PATHS, .timeout = 300),
-	T_CASE(writes_survive_every_fault, .flags = T_PATHS, .timeout = 300),
-	T_CASE(vectors_survive_every_fault, .flags = T_PATHS, .timeout = 300),
-	T_CASE(batches_survive_every_fault, .flags = T_PATHS | T_ENGINES, .timeout = 300),
-	T_CASE(queues_survive_every_fault, .flags = T_PATHS | T_ENGINES, .timeout = 300),
-	T_CASE(appends_survive_every_fault, .flags = T_PATHS | T_ENGINES, .timeout = 300),
+	T_CASE(reads_survive_every_fault),
+	T_CASE(reads_survive_every_fault, .env = "PHX_PATH=bounce PHX_STAGING_SIZE_MB=1"),
+	T_CASE(reads_survive_every_fault, .env = "PHX_PATH=direct"),
+	T_CASE(writes_survive_every_fault),
+	T_CASE(writes_survive_every_fault, .env = "PHX_PATH=bounce PHX_STAGING_SIZE_MB=1"),
+	T_CASE(writes_survive_every_fault, .env = "PHX_PATH=direct"),
+	T_CASE(vectors_survive_every_fault),
+	T_CASE(vectors_survive_every_fault, .env = "PHX_PATH=bounce PHX_STAGING_SIZE_MB=1"),
+	ON_EACH(batches_survive_every_fault),
+	ON_EACH(queues_survive_every_fault),
+	ON_EACH(appends_survive_every_fault),
 	T_CASE(memory_survive_every_fault),
 	T_CASE(questions_survive_every_fault),
 	T_CASE(after_fork_survive_every_fault, .timeout = 300),

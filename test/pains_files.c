@@ -313,13 +313,12 @@ static void mixed_work(void)
 
 		for (size_t k = 0; k < 10; k++) {
 			size_t len = 1 + t_below(&rand, 30000), slot = SIZE / 10;
+			size_t at = k * 400000 + t_below(&rand, 4096);
+			size_t offset = k * slot + t_below(&rand, slot - len);
 
 			reqs[k] = (phxfs_io_req_t){ .fd = fd, .buf = r.p, .nbytes = len,
-						    .buf_offset = (off_t)(k * 400000 +
-									  t_below(&rand, 4096)),
-						    .f_offset = (off_t)(k * slot +
-									t_below(&rand,
-										slot - len)) };
+						    .buf_offset = (off_t)at,
+						    .f_offset = (off_t)offset };
 		}
 		T_EQ(write ? phxfs_write_batch(reqs, 10) : phxfs_read_batch(reqs, 10), 0);
 	}

@@ -107,7 +107,7 @@ static void vector(struct world *w)
 	bool write = t_below(&w->rand, 2);
 	struct w_mem *mem = any_mem(w);
 	int n = 1 + (int)t_below(&w->rand, W_MAX_OPS);
-	size_t slot = w->mem_size / (size_t)n, done = 0;
+	size_t slot = w->mem_size / (size_t)n, done = 0, room;
 	ssize_t got, left;
 	bool may_refuse = false;
 
@@ -117,13 +117,13 @@ static void vector(struct world *w)
 		int place = (i * 7 + 3) % n;
 
 		*op = whole;
-		op->at = (size_t)place * slot + w_place(w, op->pair, whole.offset + (off_t)done,
-			slot);
+		op->at = (size_t)place * slot +
+			 w_place(w, op->pair, whole.offset + (off_t)done, slot);
+		room = (size_t)(place + 1) * slot - op->at;
 		/* two places may fall together: one of them is then empty */
-		op->len = n % 7 == 0 && place != i ? 0 : w_length(w, (size_t)(place +
-			1) * slot - op->at);
-		if (op->len > (size_t)(place + 1) * slot - op->at)
-			op->len = (size_t)(place + 1) * slot - op->at;
+		op->len = n % 7 == 0 && place != i ? 0 : w_length(w, room);
+		if (op->len > room)
+			op->len = room;
 		op->offset = whole.offset + (off_t)done;
 		done += op->len;
 		iov[i] = (struct phxfs_iov){ mem->r.p + op->at, op->len };
@@ -283,7 +283,7 @@ static void refused(struct world *w)
 	off_t offset, buf_offset = 0;
 
 	random_op(w, op, any_pair(w), &w->mem[t_below(&w->rand, W_MEMS - 1)], 0, w->mem_size,
-		write);
+		  write);
 	len = (ssize_t)op->len + 1;
 	offset = op->offset;
 	if (kind == 0) /* one byte too long */
@@ -291,13 +291,14 @@ static void refused(struct world *w)
 	else if (kind == 1)
 		buf_offset = (off_t)(w->mem_size - op->at);
 	else if (kind == 2)
-		len = -len, want = -EINVAL;
+		len = -len;
 	else if (kind == 3)
-		offset = -1 - offset, want = -EINVAL;
+		offset = -1 - offset;
 	else if (kind == 4)
-		buf_offset = -1 - (off_t)op->at, want = -EINVAL;
+		buf_offset = -1 - (off_t)op->at;
 	else
-		offset = INT64_MAX - len + 1 + (off_t)t_below(&w->rand, (uint64_t)len),
+		offset = INT64_MAX - len + 1 + (off_t)t_below(&w->rand, (uint64_t)len);
+	if (kind >= 2)
 		want = -EINVAL;
 	if (kind == 5 && op->at + (size_t)len > w->mem_size)
 		return;
@@ -426,11 +427,12 @@ static void property(void)
 int main(int argc, char **argv)
 {
 	static const struct option longs[] = {
-		{ "seed", required_argument, NULL, 's' }, { "seconds", required_argument, NULL,
-			't' },
-		{ "ops", required_argument, NULL, 'n' },  { "threads", required_argument, NULL,
-			'j' },
-		{ "big", no_argument, NULL, 'b' },        { 0 },
+		{ "seed", required_argument, NULL, 's' },
+		{ "seconds", required_argument, NULL, 't' },
+		{ "ops", required_argument, NULL, 'n' },
+		{ "threads", required_argument, NULL, 'j' },
+		{ "big", no_argument, NULL, 'b' },
+		{ 0 },
 	};
 	int c;
 
@@ -460,7 +462,7 @@ int main(int argc, char **argv)
 	}
 	printf("property --seed %llu --threads %d%s PHX_PATH=%s\n",
 	       (unsigned long long)option.seed, option.threads, option.big ? " --big" : "",
-		t_path());
+	       t_path());
 	fflush(stdout);
 	return t_alone(property, (int)option.seconds * 4 + 60);
 }

@@ -90,8 +90,7 @@ static void transfer_own(struct thread *t)
 
 	memset(t->own.p, T_GUARD, BUFFER_SIZE);
 	T_EQ(phxfs_read(s.fd[t_below(&t->rand, 2)], device, t->own.p, (off_t)at, (ssize_t)n,
-		offset),
-	     n);
+			offset), n);
 	T_PATTERN(t->own.p + at, n, 1, (uint64_t)offset);
 	T_ALL(t->own.p, at, T_GUARD);
 	T_ALL(t->own.p + at + n, BUFFER_SIZE - at - n, T_GUARD);
@@ -423,12 +422,12 @@ static void sixty_four_processes(void)
 	}
 }
 
+#define TWO_DEVICES "PHX_HOST_DEVICES=2 PHX_STAGING_SIZE_MB=1"
+
 static const struct t_case cases[] = {
-	T_CASE(everything_at_once, .env = "PHX_HOST_DEVICES=2 PHX_STAGING_SIZE_MB=1",
-	       .flags = T_ENGINES, .timeout = 3600),
-	T_CASE(everything_at_once,
-		.env = "PHX_HOST_DEVICES=2 PHX_STAGING_SIZE_MB=1 PHX_PATH=bounce",
-	       .flags = T_ENGINES, .timeout = 3600),
+	T_CASE(everything_at_once, .env = TWO_DEVICES, .flags = T_ENGINES, .timeout = 3600),
+	T_CASE(everything_at_once, .env = TWO_DEVICES " PHX_PATH=bounce", .flags = T_ENGINES,
+	       .timeout = 3600),
 	T_CASE(opens_race_with_the_last_close, .timeout = 3600),
 	T_CASE(ten_thousand_registrations_under_lookups, .timeout = 300),
 	T_CASE(sixty_four_processes, .flags = T_PATHS, .timeout = 300),

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum {
-	T_PATHS = 1,   /* once for each PHX_PATH, and with a pool of 1 MiB */
+	T_PATHS = 1,   /* once for each PHX_PATH, with small pools */
 	T_ENGINES = 2, /* once for each PHX_IO_ENGINE */
 };
 

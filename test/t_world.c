@@ -10,13 +10,13 @@
 static ssize_t oracle_io(const struct w_op *op)
 {
 	uint8_t *buf = op->mem->oracle + op->at;
+	int fd = op->pair->oracle;
 	size_t done = 0;
 
 	do {
 		off_t offset = op->offset + (off_t)done;
-		ssize_t n = op->write ? pwrite(op->pair->oracle, buf + done, op->len - done,
-			offset) :
-					pread(op->pair->oracle, buf + done, op->len - done, offset);
+		ssize_t n = op->write ? pwrite(fd, buf + done, op->len - done, offset) :
+					pread(fd, buf + done, op->len - done, offset);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -155,9 +155,8 @@ static void compare_file(const struct world *w, const struct w_pair *p, off_t fr
 			continue;
 		for (size_t i = 0; i < n; i++)
 			if (a[i] != b[i])
-				T_FAIL("file byte %lld is %02x, not %02x", (long long)from +
-					(long long)i,
-				       a[i], b[i]);
+				T_FAIL("file byte %lld is %02x, not %02x",
+				       (long long)from + (long long)i, a[i], b[i]);
 	}
 }
 
@@ -374,12 +373,12 @@ void w_check_all(struct world *w)
 
 void w_context(const struct world *w, const struct w_op *op, const char *call)
 {
+	static const char *const modes[] = { " RDONLY", " WRONLY", "" };
 	int f = op->pair->flags;
 
 	t_context("%s %s fd%s%s%s%s%s%s size %lld, device %d, buffer +%zu (%p), %zu bytes at %lld",
 		  call, op->write ? "write" : "read",
-		  (f & O_ACCMODE) == O_RDONLY ? " RDONLY" :
-			(f & O_ACCMODE) == O_WRONLY ? " WRONLY" : "",
+		  modes[f & O_ACCMODE],
 		  f & O_DIRECT ? " DIRECT" : "", f & O_APPEND ? " APPEND" : "",
 		  f & O_SYNC ? " SYNC" : "", op->pair->memory ? " tmpfs" : "",
 		  op->pair->sparse ? " sparse" : "", (long long)t_size(op->pair->look),
