@@ -253,6 +253,7 @@ static void a_draining_close_is_busy_and_can_be_retried(void)
 	t_call(&transfer, t_transfer, &x);
 	t_fuse_held(fs, 1);
 	t_call(&closing, close_0, NULL);
+	T_WAIT(!t_registered(other, 0, r.p));
 	T_STILL_RUNNING(&closing);
 
 	T_EQ(phxfs_open(0), -EBUSY);

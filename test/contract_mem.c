@@ -136,9 +136,10 @@ static void deregistration_waits_for_transfers(void)
 	t_call(&transfer, t_transfer, &x);
 	t_fuse_held(fs, 1);
 	t_call(&dereg, t_deregister, &r);
-	T_STILL_RUNNING(&dereg);
 	/* refused from the moment of the call, in every form */
+	T_WAIT(!t_registered(other, 0, r.p));
 	T_EQ(phxfs_read(other, 0, r.p, 0, T_PAGE, 0), -EFAULT);
+	T_STILL_RUNNING(&dereg);
 	T_EQ(phxfs_readv(other, 0, &(struct phxfs_iov){ r.p, T_PAGE }, 1, 0), -EFAULT);
 	T_EQ(phxfs_deregmem(0, r.p, r.len), -EINVAL);
 	/* the same range again waits for the old one to be gone */

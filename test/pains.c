@@ -5,6 +5,7 @@
  */
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "t_fuse.h"
 
@@ -382,6 +383,15 @@ static void S16_a_handle_released_early_is_safe(void)
 	}
 }
 
+/* Processor time: other processes do not count. */
+static uint64_t thread_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
+}
+
 static int by_value(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -400,13 +410,13 @@ static void S19_registration_stays_fast_and_keeps_nothing(void)
 	T_EQ(phxfs_open(0), 0);
 	t_map(&r, N * T_PAGE);
 	for (int round = 0; round < ROUNDS; round++) {
-		uint64_t start = t_now_ns();
+		uint64_t start = thread_ns();
 
 		for (size_t i = 0; i < n; i++)
 			T_EQ(phxfs_regmem(0, r.p + i * T_PAGE, T_PAGE, NULL), 0);
 		for (size_t i = 0; i < n; i++)
 			T_EQ(phxfs_deregmem(0, r.p + i * T_PAGE, T_PAGE), 0);
-		took[round] = t_now_ns() - start;
+		took[round] = thread_ns() - start;
 		if (round == 9)
 			rss = t_rss_kib();
 	}

@@ -195,6 +195,7 @@ static void *call_main(void *arg)
 {
 	struct t_call *c = arg;
 
+	c->begun = true;
 	c->result = c->fn(c->arg);
 	c->done = true;
 	return NULL;
@@ -204,6 +205,7 @@ void t_call(struct t_call *c, long (*fn)(void *arg), void *arg)
 {
 	c->fn = fn;
 	c->arg = arg;
+	c->begun = false;
 	c->done = false;
 	if (pthread_create(&c->thread, NULL, call_main, c))
 		T_FAIL("pthread_create");

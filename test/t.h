@@ -115,15 +115,16 @@ struct t_call {
 	long (*fn)(void *arg);
 	void *arg;
 	long result;
-	_Atomic bool done;
+	_Atomic bool begun, done;
 	pthread_t thread;
 };
 
 void t_call(struct t_call *c, long (*fn)(void *arg), void *arg);
 long t_join(struct t_call *c);
-/* The call is still running after a while. */
+/* The call has begun, and is still running after a while. */
 #define T_STILL_RUNNING(c) \
 	do { \
+		T_WAIT((c)->begun); \
 		t_sleep_ms(50); \
 		T_CHECK(!(c)->done); \
 	} while (0)

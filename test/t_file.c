@@ -276,6 +276,13 @@ long t_reregister(void *arg)
 	return phxfs_regmem(r->device, r->p, r->len, NULL);
 }
 
+bool t_registered(int fd, int device, const void *buf)
+{
+	struct phxfs_path_info info = { .size = sizeof(info) };
+
+	return phxfs_path_query(fd, device, buf, 1, 0, &info) != -EFAULT;
+}
+
 long t_transfer(void *arg)
 {
 	struct t_transfer *x = arg;

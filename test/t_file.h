@@ -80,6 +80,9 @@ void t_region_free(struct t_region *r);
 long t_deregister(void *arg);
 long t_reregister(void *arg);
 
+/* Would a transfer find a live registration there? Takes no chunk, unlike a transfer. */
+bool t_registered(int fd, int device, const void *buf);
+
 /* One transfer, to be made by t_call(&c, t_transfer, &x). */
 struct t_transfer {
 	int fd, device;
