@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -683,4 +684,83 @@ void tp_gauges_zero(FlagcxP2pEngine *e)
 	TP_EQ(s.queued_slices, 0);
 	TP_EQ(s.posted_slices, 0);
 	TP_EQ(s.staging_busy, 0);
+}
+
+/* ------------------------------------------------------------ a healthy pair */
+
+#define PAIR_BLOCK (1u << 20)
+
+struct pair_arg {
+	struct tp_pair *p;
+	int i;
+};
+
+static void *pair_main(void *arg)
+{
+	struct pair_arg a = *(struct pair_arg *)arg;
+	struct tp_pair *p = a.p;
+	void *src = p->mem[a.i];
+	size_t size = PAIR_BLOCK;
+
+	free(arg);
+	while (!p->stop) {
+		TP_OK(flagcxP2pEngineWriteVectorSync(p->conn[a.i], &p->mr[a.i], &src, &size,
+						     &p->desc, 1));
+		p->n[a.i]++;
+	}
+	return NULL;
+}
+
+void tp_pair_start(struct tp_pair *p, FlagcxP2pEngine *e, const struct tp_server *well)
+{
+	memset(p, 0, sizeof(*p));
+	p->engine[0] = e;
+	p->engine[1] = tp_engine();
+	p->desc = well->desc;
+	for (int i = 0; i < 2; i++) {
+		struct pair_arg *arg = malloc(sizeof(*arg));
+		pthread_t t;
+
+		*arg = (struct pair_arg){ p, i };
+		p->mem[i] = tp_alloc(PAIR_BLOCK);
+		p->mr[i] = tp_reg(p->engine[i], p->mem[i], PAIR_BLOCK);
+		p->conn[i] = tp_connect(p->engine[i], well);
+		TP_OK(pthread_create(&t, NULL, pair_main, arg));
+		p->thread[i] = (unsigned long)t;
+	}
+	tp_sleep(0.3);
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+double tp_pair_share(struct tp_pair *p)
+{
+	double share[3];
+
+	for (int i = 0; i < 3; i++) {
+		long ours = p->n[0], control = p->n[1];
+
+		tp_sleep(1);
+		control = p->n[1] - control;
+		share[i] = (double)(p->n[0] - ours) / (double)(control ? control : 1);
+	}
+	qsort(share, 3, sizeof(share[0]), by_value);
+	return share[1];
+}
+
+void tp_pair_stop(struct tp_pair *p)
+{
+	p->stop = true;
+	for (int i = 0; i < 2; i++)
+		pthread_join((pthread_t)p->thread[i], NULL);
+	flagcxP2pEngineConnDestroy(p->conn[0]);
+	flagcxP2pEngineDestroy(p->engine[1]);
+	flagcxP2pEngineMrDestroy(p->engine[0], p->mr[0]);
+	tp_free(p->mem[0], PAIR_BLOCK);
+	tp_free(p->mem[1], PAIR_BLOCK);
 }

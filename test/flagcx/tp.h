@@ -161,4 +161,25 @@ FlagcxP2pStats tp_stats(FlagcxP2pEngine *e);
 /* Nothing is left in flight: every gauge of the engine is 0. */
 void tp_gauges_zero(FlagcxP2pEngine *e);
 
+/*
+ * A healthy pair under load beside a sick one, and a control: another engine
+ * with the same load that has nothing to do with the sick peer. What the
+ * machine does to both does not count.
+ */
+struct tp_pair {
+	FlagcxP2pEngine *engine[2]; /* [0] is the caller's */
+	FlagcxP2pConn *conn[2];
+	FlagcxP2pMr mr[2];
+	uint8_t *mem[2];
+	FlagcxP2pRdmaDesc desc;
+	_Atomic bool stop;
+	_Atomic long n[2];
+	unsigned long thread[2];
+};
+
+void tp_pair_start(struct tp_pair *p, FlagcxP2pEngine *e, const struct tp_server *well);
+/* Writes of ours for each of the control's, the median of three windows of a second. */
+double tp_pair_share(struct tp_pair *p);
+void tp_pair_stop(struct tp_pair *p);
+
 #endif /* TP_H */
