@@ -10,8 +10,10 @@
 # Ratios are taken within a round, bars on the median of the rounds.
 # MOONCAKE names a folder with transfer_engine_bench; else its package
 # (mooncake-transfer-engine-non-cuda) is fetched by pip into the work folder.
+set -o pipefail
 # shellcheck source=bench/lib.sh
 . "$(dirname "$0")/lib.sh"
+: "${build:?}" "${work:?}"
 
 rounds=${ROUNDS:-3}
 seconds=${SECONDS_EACH:-1}
@@ -20,8 +22,8 @@ port=15400
 export UCX_TLS=tcp UCX_NET_DEVICES=lo
 pids=
 
+# shellcheck disable=SC2086,SC2317 # a list of ids; called by the trap
 stop_all() {
-	# shellcheck disable=SC2086 # a list of ids
 	[ -z "$pids" ] || kill $pids 2>/dev/null
 	rm -rf "$work"
 }
