@@ -12,6 +12,7 @@ static const struct subcommand *const subcommands[] = {
 	&cmd_check,
 	&cmd_bench,
 	&cmd_cp,
+	&cmd_peer,
 	&cmd_stat,
 };
 

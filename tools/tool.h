@@ -31,6 +31,7 @@ struct subcommand {
 extern const struct subcommand cmd_check;
 extern const struct subcommand cmd_bench;
 extern const struct subcommand cmd_cp;
+extern const struct subcommand cmd_peer;
 extern const struct subcommand cmd_stat;
 
 /* ---------------------------------------------------------------- args.c */

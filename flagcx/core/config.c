@@ -44,10 +44,6 @@ static const struct choice transport_choices[] = {
 	{ "auto", P2P_TRANSPORT_AUTO }, { "ibrc", P2P_TRANSPORT_IBRC },
 	{ "tcp", P2P_TRANSPORT_TCP }, { NULL, 0 },
 };
-static const struct choice zerocopy_choices[] = {
-	{ "auto", P2P_ZEROCOPY_AUTO }, { "on", P2P_ZEROCOPY_ON },
-	{ "off", P2P_ZEROCOPY_OFF }, { NULL, 0 },
-};
 static const struct choice family_choices[] = {
 	{ "", 0 }, { "AF_INET", AF_INET }, { "AF_INET6", AF_INET6 }, { NULL, 0 },
 };
@@ -104,8 +100,6 @@ static const struct row rows[] = {
 	  "the longest a connect tries", NULL },
 	{ "FLAGCX_P2P_STALL_MS", KIND_INT, 500, 3600000, 30000, C(stall_ms),
 	  "no progress this long fails what is under way", NULL },
-	{ "FLAGCX_P2P_ZEROCOPY", KIND_CHOICE, 0, 0, P2P_ZEROCOPY_AUTO, C(zerocopy),
-	  "auto (where the kernel does not copy), on or off", zerocopy_choices },
 	{ "FLAGCX_SOCKET_IFNAME", KIND_TEXT, 0, sizeof(((struct p2p_config *)0)->ifname), 0,
 	  C(ifname), "interface name, address or CIDR; ^ excludes, = is exact", NULL },
 	{ "FLAGCX_SOCKET_FAMILY", KIND_CHOICE, 0, 0, 0, C(family),

@@ -9,7 +9,6 @@
 #include "flagcx_p2p.h"
 
 enum p2p_transport { P2P_TRANSPORT_AUTO, P2P_TRANSPORT_IBRC, P2P_TRANSPORT_TCP };
-enum p2p_zerocopy { P2P_ZEROCOPY_AUTO, P2P_ZEROCOPY_ON, P2P_ZEROCOPY_OFF };
 
 struct p2p_config {
 	FlagcxP2pGlobalConfig g;
@@ -19,7 +18,6 @@ struct p2p_config {
 	int connect_ms;
 	int stall_ms;
 	int family;    /* 0, AF_INET or AF_INET6 */
-	int zerocopy;  /* enum p2p_zerocopy */
 	char secret[256];
 	char ifname[256];
 };
