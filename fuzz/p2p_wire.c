@@ -23,7 +23,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#define MEM_ADDR 0x10000000000ull
+#define MEM_ADDR 0x200000000000ull /* beyond the shadow of the address sanitizer */
 #define MEM_SIZE 65536u
 #define RKEY 0x11111111u
 

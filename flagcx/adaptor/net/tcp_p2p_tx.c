@@ -96,7 +96,8 @@ static int gather_body(struct tcp_path *p, struct tcp_frame *f, struct gather *g
 	while (pos < body_of(f)) {
 		struct tcp_ext *x = &f->ext[at.ext];
 		uint32_t left = x->len - at.off;
-		uint8_t *from = x->ptr + at.off;
+		/* a refused piece has no place and no length */
+		uint8_t *from = left ? x->ptr + at.off : NULL;
 
 		if (left && x->device >= 0) {
 			uint64_t into;
