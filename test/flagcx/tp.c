@@ -261,6 +261,8 @@ static struct tp_peer *spawn(const char *netns, const char *env, const char *rol
 	if (!p || pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
 		TP_FAIL("pipe");
 	p->pid = fork();
+	if (p->pid < 0)
+		TP_FAIL("fork"); /* never a kill(-1) later */
 	if (p->pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		dup2(in[0], 0);
@@ -408,6 +410,9 @@ static int run_case(const struct tp_case *c)
 	int limit = (c->timeout ? c->timeout : 60) * (tp_sanitized() ? 4 : 1);
 	int status = 0;
 	pid_t pid = fork();
+
+	if (pid < 0)
+		return 1; /* never a kill of group 1 later */
 
 	if (pid == 0) {
 		setpgid(0, 0);
