@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,6 +34,7 @@
 #include "../phx_init.h"
 
 #define DEVICE_PAGE 65536UL
+#define HUGE_PAGE (2UL << 20)
 #define MAX_CARDS 64
 #define LANES 16
 /* Shorter copies are waited for by asking, which answers faster than sleeping. */
@@ -263,23 +265,60 @@ struct pointer {
 	unsigned int managed;
 	int ordinal;
 	unsigned long long buffer_id;
-	uintptr_t start; /* of the range of addresses, which may have holes */
+	uintptr_t start;   /* of the addresses allocated or reserved together */
 	size_t len;
+	uintptr_t mapping; /* what backs the address: of them all, or a piece, or more */
+	size_t mapping_len;
 };
 
+/*
+ * Whether @addr is a device's. Works without a current context, as what asks
+ * for one mapping (cuMemGetAddressRange) does not.
+ */
 static bool ask(uintptr_t addr, struct pointer *p)
 {
 	int attributes[] = { CU_ATTRIBUTE_MEMORY_TYPE,	  CU_ATTRIBUTE_IS_MANAGED,
 			     CU_ATTRIBUTE_DEVICE_ORDINAL, CU_ATTRIBUTE_BUFFER_ID,
-			     CU_ATTRIBUTE_RANGE_START,	  CU_ATTRIBUTE_RANGE_SIZE };
-	void *out[] = { &p->type,      &p->managed, &p->ordinal,
-			&p->buffer_id, &p->start,   &p->len };
+			     CU_ATTRIBUTE_RANGE_START,	  CU_ATTRIBUTE_RANGE_SIZE,
+			     CU_ATTRIBUTE_MAPPING_BASE,	  CU_ATTRIBUTE_MAPPING_SIZE };
+	void *out[] = { &p->type,  &p->managed, &p->ordinal, &p->buffer_id,
+			&p->start, &p->len,	&p->mapping, &p->mapping_len };
+	unsigned int n = sizeof(attributes) / sizeof(attributes[0]);
 
 	*p = (struct pointer){ .ordinal = -1 };
-	if (nvidia_driver.pointer_attributes(sizeof(attributes) / sizeof(attributes[0]),
-					     attributes, out, addr))
+	/* An older driver does not know the last two. */
+	if (nvidia_driver.pointer_attributes(n, attributes, out, addr) &&
+	    nvidia_driver.pointer_attributes(n - 2, attributes, out, addr))
 		return false;
 	return p->type && (p->type != CU_MEMORY_HOST || p->managed) && p->ordinal >= 0;
+}
+
+/* The part of what was allocated together that one mapping holds. */
+static void intersect(const struct pointer *p, uintptr_t *base, size_t *len)
+{
+	uintptr_t from = p->start, to = p->start + p->len;
+
+	if (p->mapping_len) {
+		from = p->mapping > from ? p->mapping : from;
+		to = p->mapping + p->mapping_len < to ? p->mapping + p->mapping_len : to;
+	}
+	*base = from;
+	*len = to - from;
+}
+
+/* A driver that does not tell mappings apart tells them to a context. */
+static bool find_pointer(uintptr_t addr, struct pointer *p)
+{
+	struct visit visit;
+
+	if (!ask(addr, p))
+		return false;
+	if (!p->mapping_len && !enter(find_device(p->ordinal), &visit)) {
+		if (nvidia_driver.mem_range(&p->mapping, &p->mapping_len, addr))
+			p->mapping_len = 0;
+		leave(&visit);
+	}
+	return true;
 }
 
 /*
@@ -293,8 +332,11 @@ static void extend(const struct pointer *p, uintptr_t wanted, struct devconn_poi
 		struct pointer piece;
 		size_t len;
 
-		if (!ask(next, &piece) || piece.ordinal != p->ordinal || piece.start != p->start ||
-		    nvidia_driver.mem_range(&base, &len, next) || base != next || !len)
+		if (!find_pointer(next, &piece) || piece.ordinal != p->ordinal ||
+		    piece.start != p->start)
+			return;
+		intersect(&piece, &base, &len);
+		if (base != next || !len)
 			return;
 		out->len += len;
 		/* FNV-1a: one piece exchanged for another changes the whole */
@@ -307,15 +349,41 @@ static int pointer_device(const void *addr, struct devconn_pointer *out)
 	uintptr_t wanted = (uintptr_t)addr + out->len;
 	struct pointer p;
 
-	if (forked() || !ask((uintptr_t)addr, &p))
+	if (forked() || !find_pointer((uintptr_t)addr, &p))
 		return -ENOENT;
-	if (nvidia_driver.mem_range(&out->base, &out->len, (uintptr_t)addr)) {
-		out->base = p.start;
-		out->len = p.len;
-	}
 	out->device = find_device(p.ordinal);
+	intersect(&p, &out->base, &out->len);
 	out->buffer_id = p.buffer_id;
 	extend(&p, wanted, out);
+	return 0;
+}
+
+/*
+ * Memory of our own that the driver pins, in large pages where the kernel has
+ * them: it is had in half the time of the driver's own, and stays ours when
+ * the driver goes. Not for children, whose writing would part the CPU's page
+ * from the device's.
+ */
+static int map_host(size_t len, void **addr)
+{
+	char *map, *base;
+	size_t head;
+
+	if (len > SIZE_MAX - HUGE_PAGE)
+		return -ENOMEM;
+	map = mmap(NULL, len + HUGE_PAGE, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (map == MAP_FAILED)
+		return devconn_fail(-ENOMEM, "%zu bytes of host memory", len);
+	head = -(uintptr_t)map & (HUGE_PAGE - 1);
+	base = map + head;
+	if (head)
+		munmap(map, head);
+	munmap(base + len, HUGE_PAGE - head);
+	if (len >= HUGE_PAGE)
+		madvise(base, len, MADV_HUGEPAGE);
+	madvise(base, len, MADV_DONTFORK);
+	*addr = base;
 	return 0;
 }
 
@@ -323,24 +391,39 @@ static int host_alloc(int device, size_t len, void **addr)
 {
 	struct visit visit;
 	int err = enter(device, &visit), result;
+	void *memory = NULL;
 
 	if (err)
 		return err;
-	result = nvidia_driver.host_alloc(addr, len, CU_HOST_ALLOC_PORTABLE);
+	err = map_host(len, &memory);
+	if (!err) {
+		result = nvidia_driver.host_register(memory, len, CU_HOST_PORTABLE);
+		if (result) {
+			munmap(memory, len);
+			err = nvidia_fail(result, "cuMemHostRegister");
+		}
+	}
 	leave(&visit);
-	return result ? nvidia_fail(result, "cuMemHostAlloc") : 0;
+	if (!err)
+		*addr = memory;
+	return err;
 }
 
 static int host_free(int device, void *addr, size_t len)
 {
 	struct visit visit;
-	int err = enter(device, &visit), result;
+	int err = enter(device, &visit), result = 0;
 
-	if (err)
-		return visit.gone ? 0 : err;
-	result = nvidia_driver.host_free(addr);
-	leave(&visit);
-	return result ? nvidia_fail(result, "cuMemFreeHost") : 0;
+	if (!err) {
+		result = nvidia_driver.host_unregister(addr);
+		leave(&visit);
+	}
+	if (result)
+		return nvidia_fail(result, "cuMemHostUnregister");
+	if (err && !visit.gone)
+		return err;
+	munmap(addr, len);
+	return 0;
 }
 
 /* -------------------------------------------------------- complete copies */

@@ -26,11 +26,13 @@
 #define CU_ATTRIBUTE_DEVICE_ORDINAL 9
 #define CU_ATTRIBUTE_RANGE_START 11
 #define CU_ATTRIBUTE_RANGE_SIZE 12
+#define CU_ATTRIBUTE_MAPPING_SIZE 18 /* from CUDA 12 on, as the next */
+#define CU_ATTRIBUTE_MAPPING_BASE 19
 
 #define CU_STREAM_NON_BLOCKING 1U
 #define CU_EVENT_BLOCKING_SYNC 1U
 #define CU_EVENT_DISABLE_TIMING 2U
-#define CU_HOST_ALLOC_PORTABLE 1U
+#define CU_HOST_PORTABLE 1U
 #define CU_WAIT_VALUE_GEQ 0U
 #define CU_WRITE_VALUE_DEFAULT 0U
 #define CU_CAPTURE_MODE_RELAXED 2
@@ -60,8 +62,8 @@ struct nvidia_driver {
 	int (*mem_free)(uintptr_t addr);
 	int (*mem_range)(uintptr_t *base, size_t *len, uintptr_t addr);
 	int (*pointer_attributes)(unsigned int n, int *attributes, void **out, uintptr_t addr);
-	int (*host_alloc)(void **addr, size_t len, unsigned int flags);
-	int (*host_free)(void *addr);
+	int (*host_register)(void *addr, size_t len, unsigned int flags);
+	int (*host_unregister)(void *addr);
 
 	/* With the direction said: an address that is not the device's is refused. */
 	int (*copy_dtod)(uintptr_t dst, uintptr_t src, size_t n, struct cu_stream *stream);

@@ -208,6 +208,37 @@ API int cuMemFreeHost(void *addr)
 	return release("cuMemFreeHost", (uintptr_t)addr, true);
 }
 
+API int cuMemHostRegister_v2(void *addr, size_t len, unsigned int flags)
+{
+	int result = fake_unsafe_call("cuMemHostRegister_v2");
+	struct block *b;
+
+	if (!result)
+		result = fake_context_error(fake_current());
+	if (result)
+		return result;
+	b = calloc(1, sizeof(*b));
+	if (!b)
+		return OUT_OF_MEMORY;
+	b->host = true;
+	b->base = b->range = (uintptr_t)addr;
+	b->len = b->range_len = len;
+	b->backing = addr;
+	pthread_mutex_lock(&fake_lock);
+	result = fake_find(b->base) ? ALREADY_REGISTERED : 0;
+	if (!result)
+		add(b);
+	pthread_mutex_unlock(&fake_lock);
+	if (result)
+		free(b);
+	return result;
+}
+
+API int cuMemHostUnregister(void *addr)
+{
+	return release("cuMemHostUnregister", (uintptr_t)addr, true);
+}
+
 /* ----------------------------------------------- memory mapped piecemeal */
 
 struct properties {
@@ -356,6 +387,8 @@ API int cuMemGetAddressRange_v2(uintptr_t *base, size_t *len, uintptr_t addr)
 	int result = fake_call("cuMemGetAddressRange_v2");
 	struct block *b;
 
+	if (!result)
+		result = fake_context_error(fake_current());
 	if (result)
 		return result;
 	pthread_mutex_lock(&fake_lock);
@@ -389,6 +422,12 @@ static void answer(int attribute, struct block *b, void *out)
 	case 12:
 		*(size_t *)out = b ? b->range_len : 0;
 		break;
+	case 18: /* small allocations share a large page */
+		*(size_t *)out = b ? (b->len < SMALL ? LARGE_PAGE : b->len) : 0;
+		break;
+	case 19:
+		*(uintptr_t *)out = b ? b->base & (b->len < SMALL ? ~(LARGE_PAGE - 1) : ~0UL) : 0;
+		break;
 	}
 }
 
@@ -397,6 +436,8 @@ API int cuPointerGetAttributes(unsigned int n, int *attributes, void **out, uint
 	int result = fake_call("cuPointerGetAttributes");
 	struct block *b;
 
+	for (unsigned int i = 0; i < n && !result; i++)
+		result = attributes[i] > 17 ? fake_chance("new_attributes") : 0;
 	if (result)
 		return result;
 	pthread_mutex_lock(&fake_lock);

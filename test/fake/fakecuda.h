@@ -13,7 +13,8 @@
  * FAKE_CUDA_DELAY_US (before each thing that a stream does, 0), FAKE_CUDA_NAME,
  * FAKE_CUDA_FAIL="cuMemAlloc_v2=2@3,..." (the third call fails with 2; "@3+" and all
  * after it). "copies" stands for every call that starts a copy, "copy" for a
- * copy while it runs. CUDA_VISIBLE_DEVICES is a list of numbers.
+ * copy while it runs, "new_attributes" for asking about what CUDA 12 brought.
+ * CUDA_VISIBLE_DEVICES is a list of numbers.
  */
 #ifndef FAKECUDA_H
 #define FAKECUDA_H

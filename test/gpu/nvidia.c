@@ -153,7 +153,7 @@ static void failing_calls_keep_the_context(void)
 {
 	static const char *const calls[] = {
 		"cuMemAlloc_v2",       "cuMemFree_v2",	      "cuStreamCreate",
-		"copies",      "cuEventCreate",	      "cuMemHostAlloc",
+		"copies",      "cuEventCreate",	      "cuMemHostRegister_v2",
 		"cuStreamQuery",       "cuEventRecord",	      "cuEventSynchronize",
 		"cuCtxPushCurrent_v2", "cuStreamSynchronize",
 	};
@@ -293,6 +293,11 @@ static void memory_mapped_in_pieces(void)
 	close(fd);
 }
 
+static void memory_mapped_in_pieces_on_an_old_driver(void)
+{
+	memory_mapped_in_pieces();
+}
+
 /* A piece exchanged for another, or memory allocated anew, has another id. */
 static void identity_changes_with_the_memory(void)
 {
@@ -378,6 +383,8 @@ static const struct gpu_case cases[] = {
 	CASE(allocation_fails),
 	CASE(memory_of_other_allocators),
 	CASE(memory_mapped_in_pieces),
+	CASE(memory_mapped_in_pieces_on_an_old_driver,
+	     .env = "FAKE_CUDA_FAIL=new_attributes=1@1+"),
 	CASE(identity_changes_with_the_memory),
 	CASE(ranges_reach_the_profiler,
 	     .env = "PHX_NVTX=1 NVTX_INJECTION64_PATH=@/libfake_nvtx.so"),
