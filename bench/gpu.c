@@ -7,7 +7,7 @@
  * round; the median of the rounds counts. Prints a table and, for each thing
  * that is promised, "BAR name value limit pass|miss"; exits 1 on a miss.
  *
- * Two files of twice --gib, FILE.cached and FILE.cold, are made; the cached rows move
+ * Two files of twice --gib, FILE.cached and FILE.cold, are made and left; the cached rows move
  * all of theirs, the others half. cuFile is there twice: as its
  * defaults have it, and as CUFILE_PARALLEL names a configuration; the better
  * one of a row is the peer.
@@ -19,6 +19,8 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <phoenix.h>
 
 #include "gpu.h"
 
@@ -103,7 +105,6 @@ static int make_files(void)
 		bench_fds[direct] = open(name, O_RDWR | O_CLOEXEC | (direct ? O_DIRECT : 0));
 		if (bench_fds[direct] < 0)
 			return -1;
-		unlink(name);
 	}
 	return warm(bench_fds[0]);
 }
@@ -482,6 +483,7 @@ int main(int argc, char **argv)
 			MAX_ROUNDS);
 		return 2;
 	}
+	printf("bench_gpu %s\n", phxfs_version());
 	bench_file_size = (size_t)(options.gib * 2) * GIB;
 	if (make_files()) {
 		fprintf(stderr, "gpu: %s: %s\n", options.file, strerror(errno));

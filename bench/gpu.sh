@@ -34,7 +34,7 @@ cat >"$work/parallel.json" <<'EOF'
 {
 	"properties": { "allow_compat_mode": true, "max_direct_io_size_kb": 16384 },
 	"execution": { "max_io_threads": 16, "max_io_queue_depth": 128, "parallel_io": true,
-		"min_io_threshold_size_kb": 1024, "max_request_parallelism": 16 }
+		"min_io_threshold_size_kb": 1024, "max_request_parallelism": 8 }
 }
 EOF
 export CUFILE_ALLOW_COMPAT_MODE=true CUFILE_FORCE_COMPAT_MODE=true
@@ -44,5 +44,8 @@ cd "$work" || exit 1
 echo "$(uname -srm), $(nproc) processors, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)"
 command -v nvidia-smi >/dev/null &&
 	nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-echo "$work: $(stat -f -c %T "$work"); $("$kit/bin/phx" --version)"
+echo "$work: $(stat -f -c %T "$work")"
 "$kit/bin/bench_gpu" "$work/file" "$@"
+status=$?
+[ ! -s cufile.log ] || tail -5 cufile.log
+exit $status

@@ -6,6 +6,7 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -212,6 +213,7 @@ static const char *cufile_load(void)
 static const char *cufile_start(void)
 {
 	const char *missing = cufile_load();
+	static char why[80];
 
 	if (missing)
 		return missing;
@@ -219,10 +221,13 @@ static const char *cufile_start(void)
 		return "cuFileDriverOpen fails";
 	for (int direct = 0; direct < 2; direct++) {
 		struct cufile_descriptor d = { .type = 1, .handle.fd = bench_fds[direct] };
+		int err = cufile.handle(&cufile.handles[direct], &d).err;
 
-		if (cufile.handle(&cufile.handles[direct], &d).err)
-			return direct ? "cuFileHandleRegister refuses O_DIRECT" :
-					"cuFileHandleRegister refuses a buffered descriptor";
+		if (err) {
+			snprintf(why, sizeof(why), "cuFileHandleRegister: %d for %s", err,
+				 direct ? "O_DIRECT" : "a buffered descriptor");
+			return why;
+		}
 	}
 	if (cufile.reg(bench_device, DEVICE_BUFFER, 0).err)
 		return "cuFileBufRegister fails";

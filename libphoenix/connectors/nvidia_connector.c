@@ -428,6 +428,19 @@ static int host_free(int device, void *addr, size_t len)
 
 /* -------------------------------------------------------- complete copies */
 
+/*
+ * Streams share the device's channels, and one that is held holds what lies
+ * behind it in the channel. Those of the highest priority have channels of
+ * their own, so that a copy does not wait for a user's stream that waits for it.
+ */
+static int create_stream(struct cu_stream **out)
+{
+	int least, greatest = 0;
+
+	nvidia_driver.priority_range(&least, &greatest);
+	return nvidia_driver.stream_create(out, CU_STREAM_NON_BLOCKING, greatest);
+}
+
 static int make_lane(struct lane **out)
 {
 	struct lane *lane = calloc(1, sizeof(*lane));
@@ -441,7 +454,7 @@ static int make_lane(struct lane **out)
 		free(lane);
 		return nvidia_fail(result, "cuEventCreate");
 	}
-	result = nvidia_driver.stream_create(&lane->stream, CU_STREAM_NON_BLOCKING);
+	result = create_stream(&lane->stream);
 	if (result) {
 		nvidia_driver.event_destroy(lane->event);
 		free(lane);
@@ -560,7 +573,7 @@ static int stream_of(struct card *card, int slot, struct cu_stream **out)
 		pthread_mutex_lock(&card->lock);
 		stream = atomic_load_explicit(&card->slots[slot], memory_order_relaxed);
 		if (!stream)
-			result = nvidia_driver.stream_create(&stream, CU_STREAM_NON_BLOCKING);
+			result = create_stream(&stream);
 		if (!result)
 			atomic_store_explicit(&card->slots[slot], stream, memory_order_release);
 		pthread_mutex_unlock(&card->lock);

@@ -69,7 +69,8 @@ struct nvidia_driver {
 	int (*copy_dtod)(uintptr_t dst, uintptr_t src, size_t n, struct cu_stream *stream);
 	int (*copy_htod)(uintptr_t dst, uintptr_t src, size_t n, struct cu_stream *stream);
 	int (*copy_dtoh)(uintptr_t dst, uintptr_t src, size_t n, struct cu_stream *stream);
-	int (*stream_create)(struct cu_stream **stream, unsigned int flags);
+	int (*priority_range)(int *least, int *greatest);
+	int (*stream_create)(struct cu_stream **stream, unsigned int flags, int priority);
 	int (*stream_sync)(struct cu_stream *stream);
 	int (*stream_query)(struct cu_stream *stream);
 	int (*event_create)(struct cu_event **event, unsigned int flags);

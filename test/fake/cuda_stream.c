@@ -128,7 +128,14 @@ static unsigned long queued(struct stream *s)
 
 /* ---------------------------------------------------------------- streams */
 
-API int cuStreamCreate(struct stream **out, unsigned int flags)
+API int cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+	*least = 0;
+	*greatest = -5;
+	return fake_call("cuCtxGetStreamPriorityRange");
+}
+
+API int cuStreamCreateWithPriority(struct stream **out, unsigned int flags, int priority)
 {
 	int result = fake_call("cuStreamCreate");
 	struct stream *s;
@@ -156,6 +163,11 @@ API int cuStreamCreate(struct stream **out, unsigned int flags)
 	pthread_mutex_unlock(&fake_lock);
 	*out = s;
 	return 0;
+}
+
+API int cuStreamCreate(struct stream **out, unsigned int flags)
+{
+	return cuStreamCreateWithPriority(out, flags, 0);
 }
 
 API int cuStreamDestroy_v2(struct stream *s)
