@@ -70,8 +70,8 @@ struct devconn_ops {
 	/*
 	 * A mark behind what has been queued on @slot. *event is NULL or an
 	 * event of this device to use again, and is made or kept. event_done():
-	 * 0, -EBUSY (not yet), or the error of what was queued; event_wait()
-	 * waits for it.
+	 * 0, -EBUSY (not yet, or it failed and that is not known yet), or the
+	 * error of what was queued; event_wait() waits for it.
 	 */
 	int (*event_record)(int device, int slot, void **event);
 	int (*event_done)(int device, void *event);

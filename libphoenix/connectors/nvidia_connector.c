@@ -5,73 +5,37 @@
  * Everything happens in the device's primary context, which the CUDA runtime
  * uses too. It is retained when a buffer first needs it and kept: a GPU that no
  * buffer uses gets no context. Each call makes it current and then puts back
- * what the caller had. Copies run on streams of our own that do not wait for the
- * default stream: a copy must not wait for a user's stream that waits for it.
+ * what the caller had. Copies: nvidia_copy.c; users' streams: nvidia_stream.c.
  *
  * A thread that records a graph, or any other thread while it does, may not
  * make calls such as allocating or asking about an event; calls made here are
- * exempted (enter()), since none concerns a stream being recorded.
+ * exempted (nvidia_enter()), since none concerns a stream being recorded.
  *
  * CUDA does not survive fork(): in a child every call fails with -ENODEV.
- *
- * Locks: card->lock, the making of a card's context, streams and lanes. Those
- * that are there stay.
  */
-#include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "devconnector.h"
-#include "nvidia_driver.h"
+#include "nvidia_card.h"
 #include "../phx_init.h"
 
 #define DEVICE_PAGE 65536UL
 #define HUGE_PAGE (2UL << 20)
 #define MAX_CARDS 64
-#define LANES 16
-/* Shorter copies are waited for by asking, which answers faster than sleeping. */
-#define SPIN_BYTES (256UL << 10)
-#define SPIN_NS 100000
-#define HOLD_US 20
 
-/* Where a thread's complete copies run: a stream, and an event to sleep on. */
-struct lane {
-	struct cu_stream *stream;
-	struct cu_event *event;
-};
-
-static struct card {
-	int handle; /* the driver's name of the device */
-	char bdf[16];
-	pthread_mutex_t lock;
-	_Atomic(struct cu_context *) context; /* NULL: not needed yet */
-	_Atomic(struct cu_stream *) slots[DEVCONN_SLOTS];
-	_Atomic(struct lane *) lanes[LANES];
-} cards[MAX_CARDS];
-
+static struct nvidia_card cards[MAX_CARDS];
 static int card_count;            /* written by init() only */
 static unsigned int generation;   /* the process that loaded the driver */
-static atomic_uint next_lane;
-
-/* What enter() changed and leave() puts back. */
-struct visit {
-	struct card *card;
-	int capture_mode;
-	bool gone; /* the driver has been torn down, at exit, and all memory with it */
-};
 
 /* ----------------------------------------------------------- the devices */
 
 /* "0000:3B:00.0", or with a domain of 8 digits -> "0000:3b:00.0". */
-static void set_bdf(struct card *card, const char *text)
+static void set_bdf(struct nvidia_card *card, const char *text)
 {
 	unsigned int domain, bus, slot, function = 0;
 
@@ -93,7 +57,7 @@ static int find_cards(char *text, size_t size)
 	}
 	card_count = count < MAX_CARDS ? count : MAX_CARDS;
 	for (int i = 0; i < card_count; i++) {
-		struct card *card = &cards[i];
+		struct nvidia_card *card = &cards[i];
 
 		pthread_mutex_init(&card->lock, NULL);
 		result = nvidia_driver.device_get(&card->handle, i);
@@ -162,7 +126,7 @@ static bool forked(void)
 	return phx_fork_generation() != generation;
 }
 
-static int retain(struct card *card, struct cu_context **out)
+static int retain(struct nvidia_card *card, struct cu_context **out)
 {
 	struct cu_context *context;
 	int result = 0;
@@ -172,14 +136,14 @@ static int retain(struct card *card, struct cu_context **out)
 	if (!context)
 		result = nvidia_driver.context_retain(&context, card->handle);
 	if (!result)
-		/* release: pairs with the acquire in enter() */
+		/* release: pairs with the acquire in nvidia_enter() */
 		atomic_store_explicit(&card->context, context, memory_order_release);
 	pthread_mutex_unlock(&card->lock);
 	*out = context;
 	return result ? nvidia_fail(result, "cuDevicePrimaryCtxRetain") : 0;
 }
 
-static int enter(int device, struct visit *visit)
+int nvidia_enter(int device, struct nvidia_visit *visit)
 {
 	int ordinal = devconn_ordinal(device), result, err;
 	struct cu_context *context;
@@ -205,7 +169,7 @@ static int enter(int device, struct visit *visit)
 	return 0;
 }
 
-static void leave(struct visit *visit)
+void nvidia_leave(struct nvidia_visit *visit)
 {
 	struct cu_context *context;
 
@@ -234,20 +198,20 @@ static int alloc_aligned(size_t len, void **addr)
 
 static int mem_alloc(int device, size_t len, void **addr)
 {
-	struct visit visit;
-	int err = enter(device, &visit);
+	struct nvidia_visit visit;
+	int err = nvidia_enter(device, &visit);
 
 	if (err)
 		return err;
 	err = alloc_aligned(len, addr);
-	leave(&visit);
+	nvidia_leave(&visit);
 	return err;
 }
 
 static int mem_free(int device, void *addr, size_t len)
 {
-	struct visit visit;
-	int err = enter(device, &visit), result;
+	struct nvidia_visit visit;
+	int err = nvidia_enter(device, &visit), result;
 	uintptr_t base;
 	size_t size;
 
@@ -256,7 +220,7 @@ static int mem_free(int device, void *addr, size_t len)
 	result = nvidia_driver.mem_range(&base, &size, (uintptr_t)addr);
 	if (!result)
 		result = nvidia_driver.mem_free(base);
-	leave(&visit);
+	nvidia_leave(&visit);
 	return result ? nvidia_fail(result, "cuMemFree") : 0;
 }
 
@@ -309,14 +273,14 @@ static void intersect(const struct pointer *p, uintptr_t *base, size_t *len)
 /* A driver that does not tell mappings apart tells them to a context. */
 static bool find_pointer(uintptr_t addr, struct pointer *p)
 {
-	struct visit visit;
+	struct nvidia_visit visit;
 
 	if (!ask(addr, p))
 		return false;
-	if (!p->mapping_len && !enter(find_device(p->ordinal), &visit)) {
+	if (!p->mapping_len && !nvidia_enter(find_device(p->ordinal), &visit)) {
 		if (nvidia_driver.mem_range(&p->mapping, &p->mapping_len, addr))
 			p->mapping_len = 0;
-		leave(&visit);
+		nvidia_leave(&visit);
 	}
 	return true;
 }
@@ -387,36 +351,42 @@ static int map_host(size_t len, void **addr)
 	return 0;
 }
 
-static int host_alloc(int device, size_t len, void **addr)
+int nvidia_pin(size_t len, void **addr)
 {
-	struct visit visit;
-	int err = enter(device, &visit), result;
 	void *memory = NULL;
+	int err = map_host(len, &memory), result;
 
 	if (err)
 		return err;
-	err = map_host(len, &memory);
-	if (!err) {
-		result = nvidia_driver.host_register(memory, len, CU_HOST_PORTABLE);
-		if (result) {
-			munmap(memory, len);
-			err = nvidia_fail(result, "cuMemHostRegister");
-		}
+	result = nvidia_driver.host_register(memory, len, CU_HOST_PORTABLE);
+	if (result) {
+		munmap(memory, len);
+		return nvidia_fail(result, "cuMemHostRegister");
 	}
-	leave(&visit);
-	if (!err)
-		*addr = memory;
+	*addr = memory;
+	return 0;
+}
+
+static int host_alloc(int device, size_t len, void **addr)
+{
+	struct nvidia_visit visit;
+	int err = nvidia_enter(device, &visit);
+
+	if (err)
+		return err;
+	err = nvidia_pin(len, addr);
+	nvidia_leave(&visit);
 	return err;
 }
 
 static int host_free(int device, void *addr, size_t len)
 {
-	struct visit visit;
-	int err = enter(device, &visit), result = 0;
+	struct nvidia_visit visit;
+	int err = nvidia_enter(device, &visit), result = 0;
 
 	if (!err) {
 		result = nvidia_driver.host_unregister(addr);
-		leave(&visit);
+		nvidia_leave(&visit);
 	}
 	if (result)
 		return nvidia_fail(result, "cuMemHostUnregister");
@@ -424,344 +394,6 @@ static int host_free(int device, void *addr, size_t len)
 		return err;
 	munmap(addr, len);
 	return 0;
-}
-
-/* -------------------------------------------------------- complete copies */
-
-/*
- * Streams share the device's channels, and one that is held holds what lies
- * behind it in the channel. Those of the highest priority have channels of
- * their own, so that a copy does not wait for a user's stream that waits for it.
- */
-static int create_stream(struct cu_stream **out)
-{
-	int least, greatest = 0;
-
-	nvidia_driver.priority_range(&least, &greatest);
-	return nvidia_driver.stream_create(out, CU_STREAM_NON_BLOCKING, greatest);
-}
-
-static int make_lane(struct lane **out)
-{
-	struct lane *lane = calloc(1, sizeof(*lane));
-	int result;
-
-	if (!lane)
-		return -ENOMEM;
-	result = nvidia_driver.event_create(&lane->event,
-					    CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING);
-	if (result) {
-		free(lane);
-		return nvidia_fail(result, "cuEventCreate");
-	}
-	result = create_stream(&lane->stream);
-	if (result) {
-		nvidia_driver.event_destroy(lane->event);
-		free(lane);
-		return nvidia_fail(result, "cuStreamCreate");
-	}
-	*out = lane;
-	return 0;
-}
-
-/* Threads share the lanes evenly. */
-static int my_lane(struct card *card, struct lane **out)
-{
-	static _Thread_local unsigned int mine; /* 1 + index; 0: none yet */
-	_Atomic(struct lane *) *place;
-	struct lane *lane;
-	int err = 0;
-
-	if (!mine)
-		mine = 1 + atomic_fetch_add_explicit(&next_lane, 1, memory_order_relaxed) % LANES;
-	place = &card->lanes[mine - 1];
-	lane = atomic_load_explicit(place, memory_order_acquire);
-	if (!lane) {
-		pthread_mutex_lock(&card->lock);
-		lane = atomic_load_explicit(place, memory_order_relaxed);
-		if (!lane)
-			err = make_lane(&lane);
-		if (!err)
-			atomic_store_explicit(place, lane, memory_order_release);
-		pthread_mutex_unlock(&card->lock);
-	}
-	*out = lane;
-	return err;
-}
-
-static int64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
-/* Wait for what is on the lane: ask for a while if it is short, then sleep. */
-static int wait_lane(struct lane *lane, size_t n)
-{
-	int64_t end = now_ns() + SPIN_NS;
-	int result;
-
-	if (n <= SPIN_BYTES) {
-		do
-			result = nvidia_driver.stream_query(lane->stream);
-		while (result == CU_NOT_READY && now_ns() < end);
-		if (result != CU_NOT_READY)
-			return result;
-	}
-	result = nvidia_driver.event_record(lane->event, lane->stream);
-	return result ? result : nvidia_driver.event_sync(lane->event);
-}
-
-/* Bad addresses are -EFAULT here: -EINVAL would speak of the request. */
-static int copied(int result)
-{
-	int err = result ? nvidia_fail(result, "copying") : 0;
-
-	return err == -EINVAL ? -EFAULT : err;
-}
-
-/* The driver's copy in one of the directions. */
-typedef int copy_fn(uintptr_t dst, uintptr_t src, size_t n, struct cu_stream *stream);
-
-static int copy(int device, copy_fn *start, void *dst, const void *src, size_t n)
-{
-	struct visit visit;
-	struct lane *lane;
-	int err = enter(device, &visit), result;
-
-	if (err)
-		return err;
-	err = my_lane(visit.card, &lane);
-	if (!err) {
-		result = start((uintptr_t)dst, (uintptr_t)src, n, lane->stream);
-		if (!result)
-			result = wait_lane(lane, n);
-		err = copied(result);
-	}
-	leave(&visit);
-	return err;
-}
-
-static int copy_dtod(int device, void *dst, const void *src, size_t n)
-{
-	return copy(device, nvidia_driver.copy_dtod, dst, src, n);
-}
-
-static int copy_htod(int device, void *dst, const void *src, size_t n)
-{
-	return copy(device, nvidia_driver.copy_htod, dst, src, n);
-}
-
-static int copy_dtoh(int device, void *dst, const void *src, size_t n)
-{
-	return copy(device, nvidia_driver.copy_dtoh, dst, src, n);
-}
-
-/* ----------------------------------------------------------------- queues */
-
-static int stream_of(struct card *card, int slot, struct cu_stream **out)
-{
-	struct cu_stream *stream;
-	int result = 0;
-
-	if (slot < 0 || slot >= DEVCONN_SLOTS)
-		return devconn_fail(-EINVAL, "queue %d", slot);
-	stream = atomic_load_explicit(&card->slots[slot], memory_order_acquire);
-	if (!stream) {
-		pthread_mutex_lock(&card->lock);
-		stream = atomic_load_explicit(&card->slots[slot], memory_order_relaxed);
-		if (!stream)
-			result = create_stream(&stream);
-		if (!result)
-			atomic_store_explicit(&card->slots[slot], stream, memory_order_release);
-		pthread_mutex_unlock(&card->lock);
-	}
-	*out = stream;
-	return result ? nvidia_fail(result, "cuStreamCreate") : 0;
-}
-
-static int copy_async(int device, int slot, copy_fn *start, void *dst, const void *src, size_t n)
-{
-	struct cu_stream *stream;
-	struct visit visit;
-	int err = enter(device, &visit);
-
-	if (err)
-		return err;
-	err = stream_of(visit.card, slot, &stream);
-	if (!err)
-		err = copied(start((uintptr_t)dst, (uintptr_t)src, n, stream));
-	leave(&visit);
-	return err;
-}
-
-static int copy_dtod_async(int device, int slot, void *dst, const void *src, size_t n)
-{
-	return copy_async(device, slot, nvidia_driver.copy_dtod, dst, src, n);
-}
-
-static int copy_htod_async(int device, int slot, void *dst, const void *src, size_t n)
-{
-	return copy_async(device, slot, nvidia_driver.copy_htod, dst, src, n);
-}
-
-static int copy_dtoh_async(int device, int slot, void *dst, const void *src, size_t n)
-{
-	return copy_async(device, slot, nvidia_driver.copy_dtoh, dst, src, n);
-}
-
-static int queue_sync(int device, int slot)
-{
-	struct cu_stream *stream;
-	struct visit visit;
-	int err = enter(device, &visit);
-
-	if (err)
-		return err;
-	err = stream_of(visit.card, slot, &stream);
-	if (!err)
-		err = copied(nvidia_driver.stream_sync(stream));
-	leave(&visit);
-	return err;
-}
-
-/* *event is a struct cu_event of the driver. */
-static int record(struct cu_stream *stream, void **event)
-{
-	struct cu_event *e = *event;
-	int result = 0;
-
-	if (!e)
-		result = nvidia_driver.event_create(&e, CU_EVENT_BLOCKING_SYNC |
-								CU_EVENT_DISABLE_TIMING);
-	if (result)
-		return nvidia_fail(result, "cuEventCreate");
-	*event = e;
-	result = nvidia_driver.event_record(e, stream);
-	return result ? nvidia_fail(result, "cuEventRecord") : 0;
-}
-
-static int event_record(int device, int slot, void **event)
-{
-	struct cu_stream *stream;
-	struct visit visit;
-	int err = enter(device, &visit);
-
-	if (err)
-		return err;
-	err = stream_of(visit.card, slot, &stream);
-	if (!err)
-		err = record(stream, event);
-	leave(&visit);
-	return err;
-}
-
-static int event_done(int device, void *event)
-{
-	struct visit visit;
-	int err = enter(device, &visit), result;
-
-	if (err)
-		return err;
-	result = nvidia_driver.event_query(event);
-	leave(&visit);
-	return result == CU_NOT_READY ? -EBUSY : copied(result);
-}
-
-static int event_wait(int device, void *event)
-{
-	struct visit visit;
-	int err = enter(device, &visit);
-
-	if (err)
-		return err;
-	err = copied(nvidia_driver.event_sync(event));
-	leave(&visit);
-	return err;
-}
-
-static void event_free(int device, void *event)
-{
-	struct visit visit;
-
-	if (!event || enter(device, &visit))
-		return;
-	nvidia_driver.event_destroy(event);
-	leave(&visit);
-}
-
-/* ------------------------------------------------------ the user's streams */
-
-/* A graph would run the call again and again; it is to happen once. */
-static int refuse_capture(void *stream)
-{
-	int status = 0, result = nvidia_driver.is_capturing(stream, &status);
-
-	if (result)
-		return nvidia_fail(result, "cuStreamIsCapturing");
-	return status ? devconn_fail(-EOPNOTSUPP, "the stream is being captured into a graph") : 0;
-}
-
-static int launch_host_func(void *stream, void (*fn)(void *arg), void *arg)
-{
-	int err = refuse_capture(stream), result;
-
-	if (err)
-		return err;
-	result = nvidia_driver.launch_host_func(stream, fn, arg);
-	return result ? nvidia_fail(result, "cuLaunchHostFunc") : 0;
-}
-
-struct hold {
-	uint64_t *word, value;
-};
-
-static void hold(void *arg)
-{
-	struct hold *h = arg;
-
-	while ((int64_t)(__atomic_load_n(h->word, __ATOMIC_ACQUIRE) - h->value) < 0)
-		usleep(HOLD_US);
-	free(h);
-}
-
-/* Where streams have no memory operations (virtual GPUs), a function waits. */
-static int hold_by_function(void *stream, uint64_t *word, uint64_t value)
-{
-	struct hold *h = malloc(sizeof(*h));
-	int err;
-
-	if (!h)
-		return -ENOMEM;
-	*h = (struct hold){ word, value };
-	err = launch_host_func(stream, hold, h);
-	if (err)
-		free(h);
-	return err;
-}
-
-static int stream_wait(void *stream, uint64_t *word, uint64_t value)
-{
-	int err = refuse_capture(stream), result;
-
-	if (err)
-		return err;
-	result = nvidia_driver.wait_value(stream, (uintptr_t)word, value, CU_WAIT_VALUE_GEQ);
-	if (result == CU_NOT_SUPPORTED)
-		return hold_by_function(stream, word, value);
-	return result ? nvidia_fail(result, "cuStreamWaitValue64") : 0;
-}
-
-static int stream_signal(void *stream, uint64_t *word, uint64_t value)
-{
-	int err = refuse_capture(stream), result;
-
-	if (err)
-		return err;
-	result = nvidia_driver.write_value(stream, (uintptr_t)word, value, CU_WRITE_VALUE_DEFAULT);
-	return result ? nvidia_fail(result, "cuStreamWriteValue64") : 0;
 }
 
 const struct devconn_ops nvidia_connector = {
@@ -777,20 +409,20 @@ const struct devconn_ops nvidia_connector = {
 	.pointer_device = pointer_device,
 	.host_alloc = host_alloc,
 	.host_free = host_free,
-	.memcpy_dtod = copy_dtod,
-	.memcpy_htod = copy_htod,
-	.memcpy_dtoh = copy_dtoh,
-	.memcpy_dtod_async = copy_dtod_async,
-	.memcpy_htod_async = copy_htod_async,
-	.memcpy_dtoh_async = copy_dtoh_async,
-	.queue_sync = queue_sync,
-	.event_record = event_record,
-	.event_done = event_done,
-	.event_wait = event_wait,
-	.event_free = event_free,
-	.launch_host_func = launch_host_func,
-	.stream_wait = stream_wait,
-	.stream_signal = stream_signal,
+	.memcpy_dtod = nvidia_copy_dtod,
+	.memcpy_htod = nvidia_copy_htod,
+	.memcpy_dtoh = nvidia_copy_dtoh,
+	.memcpy_dtod_async = nvidia_copy_dtod_async,
+	.memcpy_htod_async = nvidia_copy_htod_async,
+	.memcpy_dtoh_async = nvidia_copy_dtoh_async,
+	.queue_sync = nvidia_queue_sync,
+	.event_record = nvidia_event_record,
+	.event_done = nvidia_event_done,
+	.event_wait = nvidia_event_wait,
+	.event_free = nvidia_event_free,
+	.launch_host_func = nvidia_launch_host_func,
+	.stream_wait = nvidia_stream_wait,
+	.stream_signal = nvidia_stream_signal,
 	.range_push = nvidia_range_push,
 	.range_pop = nvidia_range_pop,
 };

@@ -26,6 +26,7 @@ static const struct {
 	{ "cuDeviceGetName", NULL, (void **)&nvidia_driver.device_name },
 	{ "cuDeviceTotalMem_v2", NULL, (void **)&nvidia_driver.device_memory },
 	{ "cuDeviceGetPCIBusId", NULL, (void **)&nvidia_driver.device_bdf },
+	{ "cuDeviceGetAttribute", NULL, (void **)&nvidia_driver.device_attribute },
 	{ "cuDevicePrimaryCtxRetain", NULL, (void **)&nvidia_driver.context_retain },
 	{ "cuCtxPushCurrent_v2", NULL, (void **)&nvidia_driver.context_push },
 	{ "cuCtxPopCurrent_v2", NULL, (void **)&nvidia_driver.context_pop },

@@ -29,6 +29,8 @@
 #define CU_ATTRIBUTE_MAPPING_SIZE 18 /* from CUDA 12 on, as the next */
 #define CU_ATTRIBUTE_MAPPING_BASE 19
 
+#define CU_DEVICE_STREAM_WORDS_V1 93 /* 64-bit operations of streams on memory */
+#define CU_DEVICE_STREAM_WORDS 122
 #define CU_STREAM_NON_BLOCKING 1U
 #define CU_EVENT_BLOCKING_SYNC 1U
 #define CU_EVENT_DISABLE_TIMING 2U
@@ -52,6 +54,7 @@ struct nvidia_driver {
 	int (*device_name)(char *name, int len, int device);
 	int (*device_memory)(size_t *bytes, int device);
 	int (*device_bdf)(char *bdf, int len, int device);
+	int (*device_attribute)(int *value, int attribute, int device);
 
 	int (*context_retain)(struct cu_context **context, int device);
 	int (*context_push)(struct cu_context *context);
@@ -101,9 +104,5 @@ int nvidia_errno(int result);
  * @result; the errno.
  */
 int nvidia_fail(int result, const char *call);
-
-/* Ranges for the profiler, if PHX_NVTX=1 asks for them and there is one. */
-void nvidia_range_push(const char *name);
-void nvidia_range_pop(void);
 
 #endif

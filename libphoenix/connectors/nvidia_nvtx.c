@@ -12,8 +12,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "devconnector.h"
-#include "nvidia_driver.h"
+#include "nvidia_card.h"
 #include "../phx_config.h"
 #include "../phx_error.h"
 

@@ -279,6 +279,17 @@ API int cuDeviceTotalMem_v2(size_t *bytes, int device)
 	return fake_call("cuDeviceTotalMem_v2");
 }
 
+bool fake_has_words(void)
+{
+	return number("FAKE_CUDA_WORDS", 1);
+}
+
+API int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+	*value = (attribute == 93 || attribute == 122) && fake_has_words();
+	return fake_call("cuDeviceGetAttribute");
+}
+
 /* Upper case, as the driver writes it. */
 API int cuDeviceGetPCIBusId(char *bdf, int len, int device)
 {

@@ -92,6 +92,8 @@ struct context *fake_current(void);
 int fake_context_error(struct context *context);
 int fake_device_count(void);
 size_t fake_device_memory(void);
+/* Streams can wait for and write words. */
+bool fake_has_words(void);
 /* The block that @addr lies in, or NULL; with fake_lock held. */
 struct block *fake_find(uintptr_t addr);
 /* Copies between any two addresses; 0 or the error. */

@@ -309,6 +309,8 @@ static int queue_word(const char *name, struct stream *s, uintptr_t word, uint64
 	struct work w = { .run = run, .word = (uint64_t *)word, .value = value };
 	int result = fake_call(name);
 
+	if (!result && !fake_has_words())
+		result = NOT_SUPPORTED;
 	if (!result && !s)
 		result = INVALID_CONTEXT;
 	if (!result && !fake_is_pinned(word, sizeof(uint64_t)))

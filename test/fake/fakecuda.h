@@ -11,6 +11,7 @@
  *
  * Environment: FAKE_CUDA_DEVICES (2), FAKE_CUDA_MEMORY (bytes of each, 1 GiB),
  * FAKE_CUDA_DELAY_US (before each thing that a stream does, 0), FAKE_CUDA_NAME,
+ * FAKE_CUDA_WORDS (0: streams cannot wait for and write words),
  * FAKE_CUDA_FAIL="cuMemAlloc_v2=2@3,..." (the third call fails with 2; "@3+" and all
  * after it). "copies" stands for every call that starts a copy, "copy" for a
  * copy while it runs, "new_attributes" for asking about what CUDA 12 brought.

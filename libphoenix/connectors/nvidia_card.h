@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the NVIDIA connector share. */
+#ifndef NVIDIA_CARD_H
+#define NVIDIA_CARD_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "devconnector.h"
+#include "nvidia_driver.h"
+
+#define NVIDIA_LANES 16
+
+struct nvidia_queue;
+
+struct nvidia_card {
+	int handle; /* the driver's name of the device */
+	char bdf[16];
+	/* The making of what follows, which then stays: */
+	pthread_mutex_t lock;
+	_Atomic(struct cu_context *) context; /* NULL: not needed yet */
+	/* The connector's slots, and those for complete copies. */
+	_Atomic(struct nvidia_queue *) queues[DEVCONN_SLOTS + NVIDIA_LANES];
+	uint64_t *words;        /* in pinned memory: one for each queue */
+};
+
+/* What nvidia_enter() changed and nvidia_leave() puts back. */
+struct nvidia_visit {
+	struct nvidia_card *card;
+	int capture_mode;
+	bool gone; /* the driver has been torn down, at exit, and all memory with it */
+};
+
+/* Make the device's context current; 0 or -errno. */
+int nvidia_enter(int device, struct nvidia_visit *visit);
+void nvidia_leave(struct nvidia_visit *visit);
+
+/* Host memory that the driver has pinned; within a visit. */
+int nvidia_pin(size_t len, void **addr);
+
+int nvidia_copy_dtod(int device, void *dst, const void *src, size_t n);
+int nvidia_copy_htod(int device, void *dst, const void *src, size_t n);
+int nvidia_copy_dtoh(int device, void *dst, const void *src, size_t n);
+int nvidia_copy_dtod_async(int device, int slot, void *dst, const void *src, size_t n);
+int nvidia_copy_htod_async(int device, int slot, void *dst, const void *src, size_t n);
+int nvidia_copy_dtoh_async(int device, int slot, void *dst, const void *src, size_t n);
+int nvidia_queue_sync(int device, int slot);
+int nvidia_event_record(int device, int slot, void **event);
+int nvidia_event_done(int device, void *event);
+int nvidia_event_wait(int device, void *event);
+void nvidia_event_free(int device, void *event);
+
+int nvidia_launch_host_func(void *stream, void (*fn)(void *arg), void *arg);
+int nvidia_stream_wait(void *stream, uint64_t *word, uint64_t value);
+int nvidia_stream_signal(void *stream, uint64_t *word, uint64_t value);
+
+/* Ranges for the profiler, if PHX_NVTX=1 asks for them and there is one. */
+void nvidia_range_push(const char *name);
+void nvidia_range_pop(void);
+
+#endif
