@@ -660,7 +660,8 @@ int phxfs_queue_destroy(phxfs_queue_t *q);
  * work and holds all later work until it is done; the five values behind the
  * pointers are read only then, so earlier work may write them, and must stay
  * valid until then. A transfer that fails says so in *@bytes_done and lets the
- * stream go on.
+ * stream go on. Only a few streams of a device can be held at once (NVIDIA: 3):
+ * while others have transfers queued, a call for one more waits.
  *
  * Return: 0; -EINVAL: a NULL pointer; -EFAULT: @buf is in no registration;
  * -EOPNOTSUPP: the device has no streams, or this one is being captured into a

@@ -17,8 +17,8 @@
 #include "phx_stats.h"
 #include "phx_xfer.h"
 
-/* Chunked transfers longer than this call the worker pool for help. */
-#define HELP_THRESHOLD (1UL << 20)
+/* Chunked transfers longer than this are cut, and may call workers for help. */
+#define HELP_THRESHOLD (512UL << 10)
 
 /* ------------------------------------------------------------- resolving */
 
@@ -126,6 +126,7 @@ start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf, of
 	x->addr = (char *)addr;
 	x->len = nbytes;
 	x->off = f_offset;
+	x->hands = 0;
 	x->uncounted = 0;
 	atomic_init(&x->chunked, 0);
 	atomic_init(&x->stop_at, SIZE_MAX);

@@ -10,24 +10,29 @@
 #include "io_engine/io_pool.h"
 
 #define LEAST_SLICE (256UL << 10)   /* of a chunked request that is cut at all */
+#define MOST_SLICE (2UL << 20)
 #define MOST_SLICES (1UL << 18)     /* of a request */
+#define PER_HAND_DIRECT (512UL << 10) /* of a request, before one more thread pays */
+#define PER_HAND_CACHED (1UL << 20)
+#define SPINS 2000
 #define GRAIN_DIRECT (4UL << 20)
 #define GRAIN_CHUNKED (256UL << 10)
 
 /*
  * Bytes of a slice. Through chunks: a chunk, but small enough that every
- * worker finds a few in the pool, and that a request makes work for several.
+ * worker finds a few in the pool, and that a request makes work for several. A
+ * request that one thread moves is cut in two, so that a copy runs beside a read.
  */
 static size_t slice_size(const struct phx_xfer *x)
 {
-	size_t size = PHX_CHUNK_MAX, share;
+	size_t size = PHX_CHUNK_MAX, share, each;
 
 	if (x->path != PHXFS_PATH_DIRECT) {
 		share = phx_staging_size(x->dev, x->path) / (4 * (size_t)phx_config.workers);
-		if (share > x->len / 8)
-			share = x->len / 8;
-		if (share < LEAST_SLICE)
-			share = LEAST_SLICE;
+		each = x->len / (x->hands ? 2 * (size_t)x->hands : 8);
+		share = share < each ? share : each;
+		share = share < MOST_SLICE ? share : MOST_SLICE;
+		share = share > LEAST_SLICE ? share : LEAST_SLICE;
 		while (size > share)
 			size /= 2;
 	}
@@ -310,21 +315,63 @@ static void one_done(struct phx_job *job)
 	sem_post(&((struct one *)job)->finished);
 }
 
+/*
+ * How many threads should move @x, when so many callers have one under way: all
+ * that there are, shared by the callers, but none for little. Buffered writes
+ * to one file exclude each other in the kernel.
+ */
+static int count_hands(struct phx_xfer *x, int callers)
+{
+	bool direct = phx_xfer_flags(x) & O_DIRECT;
+	size_t most = x->len / (direct ? PER_HAND_DIRECT : PER_HAND_CACHED);
+	int hands = (int)phx_config.workers / callers;
+
+	if (x->write && !direct)
+		return 1;
+	if ((size_t)hands > most)
+		hands = (int)most;
+	return hands > 1 ? hands : 1;
+}
+
+static inline void cpu_relax(void)
+{
+#ifdef __x86_64__
+	__builtin_ia32_pause();
+#endif
+}
+
+/* Others are about as far as we are: look a little before sleeping. */
+static void wait_for(struct one *one)
+{
+	for (int i = 0; i < SPINS; i++) {
+		if (!sem_trywait(&one->finished))
+			return;
+		cpu_relax();
+	}
+	while (sem_wait(&one->finished))
+		;
+}
+
 ssize_t phx_job_run_one(struct phx_xfer *x)
 {
+	static atomic_int callers;
 	ssize_t result = 0;
 	struct one one;
 	int err;
 
+	x->hands = count_hands(x, 1 + atomic_fetch_add(&callers, 1));
 	err = phx_job_init(&one.job, x, &result, 1, one_done);
 	if (err)
-		return err;
+		goto out;
 	sem_init(&one.finished, 0, 0);
-	phx_pool_submit(&one.job);
+	one.job.helpers = x->hands - 1;
+	if (one.job.helpers)
+		phx_pool_submit(&one.job);
 	phx_pool_help(&one.job);
-	while (sem_wait(&one.finished))
-		;
+	wait_for(&one);
 	sem_destroy(&one.finished);
 	phx_job_free(&one.job);
-	return result;
+out:
+	atomic_fetch_sub(&callers, 1);
+	return err ? err : result;
 }

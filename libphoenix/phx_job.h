@@ -43,6 +43,7 @@ struct phx_job {
 	struct phx_slice *slices;
 	size_t slice_count;
 	size_t grain;              /* bytes that a worker claims at once */
+	int helpers;               /* workers to wake at most; 0: as many as the slices need */
 	bool plain;                /* slices[i] is all of xfers[i] */
 	size_t ordered;            /* slices from here on run one after another */
 	_Atomic size_t left;       /* slices not finished */

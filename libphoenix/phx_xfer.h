@@ -29,6 +29,7 @@ struct phx_xfer {
 	char *addr;                /* byte 0 of the buffer: device or host address */
 	char *io;                  /* where file I/O reaches it; NULL: nowhere */
 	size_t len;
+	int hands;                 /* threads that will move it; 0: as many as there are */
 	off_t off;                 /* file offset of byte 0 */
 	size_t uncounted;          /* bytes moved that phx_xfer_end() has to count */
 	_Atomic size_t chunked;    /* bytes of a direct transfer that went through chunks */

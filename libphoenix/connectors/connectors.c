@@ -96,6 +96,7 @@ const struct devconn_ops bare_connector = {
 	.event_wait = devconn_no_event,
 	.event_free = devconn_no_event_free,
 	.launch_host_func = devconn_no_launch_host_func,
+	.stream_held = devconn_no_stream_held,
 	.stream_wait = devconn_no_stream_word,
 	.stream_signal = devconn_no_stream_word,
 	.range_push = devconn_no_range_push,
@@ -159,6 +160,11 @@ int devconn_no_launch_host_func(void *stream, void (*fn)(void *arg), void *arg)
 int devconn_no_stream_word(void *stream, uint64_t *word, uint64_t value)
 {
 	return -EOPNOTSUPP;
+}
+
+int devconn_no_stream_held(int device, int change)
+{
+	return 0;
 }
 
 void devconn_no_range_push(const char *name)

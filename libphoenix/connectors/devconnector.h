@@ -20,6 +20,7 @@
 
 #define DEVCONN_ABI 1
 #define DEVCONN_SLOTS 32 /* queues of a device; the same slot keeps its order */
+#define DEVCONN_HELD_STREAMS 16
 
 struct devconn_device {
 	char bdf[16];          /* "0000:3b:00.0", lower case; "" when it has none */
@@ -38,6 +39,11 @@ struct devconn_ops {
 	uint32_t abi;     /* DEVCONN_ABI */
 	const char *name;
 	size_t page_size; /* the kernel backend's page size */
+	/*
+	 * How many of the user's streams transfers may hold at once, at most
+	 * DEVCONN_HELD_STREAMS; 0: the device has no streams.
+	 */
+	int held_streams;
 
 	/*
 	 * Load the runtime. -ENOENT: it is not on this machine; @text says what
@@ -81,6 +87,12 @@ struct devconn_ops {
 	/* Run @fn(@arg) on the user's stream, after all before it, before all after. */
 	int (*launch_host_func)(void *stream, void (*fn)(void *arg), void *arg);
 	/*
+	 * One more (@change 1) or less (-1) transfer is enqueued in a user's
+	 * stream and not over. While there is one, copies must get past whatever
+	 * else is queued behind it. Fails for one more only.
+	 */
+	int (*stream_held)(int device, int change);
+	/*
 	 * Hold the stream until *@word >= @value; set *@word to @value from it.
 	 * The word lies in memory of host_alloc().
 	 */
@@ -115,6 +127,7 @@ int devconn_no_event(int device, void *event);
 void devconn_no_event_free(int device, void *event);
 int devconn_no_launch_host_func(void *stream, void (*fn)(void *arg), void *arg);
 int devconn_no_stream_word(void *stream, uint64_t *word, uint64_t value);
+int devconn_no_stream_held(int device, int change);
 void devconn_no_range_push(const char *name);
 void devconn_no_range_pop(void);
 

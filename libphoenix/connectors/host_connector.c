@@ -135,6 +135,7 @@ const struct devconn_ops host_connector = {
 	.event_wait = event_done,
 	.event_free = devconn_no_event_free,
 	.launch_host_func = devconn_no_launch_host_func,
+	.stream_held = devconn_no_stream_held,
 	.stream_wait = devconn_no_stream_word,
 	.stream_signal = devconn_no_stream_word,
 	.range_push = devconn_no_range_push,

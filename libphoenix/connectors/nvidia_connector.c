@@ -143,30 +143,49 @@ static int retain(struct nvidia_card *card, struct cu_context **out)
 	return result ? nvidia_fail(result, "cuDevicePrimaryCtxRetain") : 0;
 }
 
-int nvidia_enter(int device, struct nvidia_visit *visit)
+struct nvidia_card *nvidia_card(int device)
 {
-	int ordinal = devconn_ordinal(device), result, err;
+	int ordinal = devconn_ordinal(device);
+
+	return ordinal >= 0 && ordinal < card_count ? &cards[ordinal] : NULL;
+}
+
+/* @own: our context instead, if it is there. */
+static int enter(int device, struct nvidia_visit *visit, bool own)
+{
 	struct cu_context *context;
+	int result, err;
 
 	visit->gone = false;
 	if (forked())
 		return devconn_fail(-ENODEV, "CUDA does not survive fork()");
-	if (ordinal < 0 || ordinal >= card_count)
+	visit->card = nvidia_card(device);
+	if (!visit->card)
 		return devconn_fail(-ENODEV, "device %d is no NVIDIA GPU", device);
-	visit->card = &cards[ordinal];
 	context = atomic_load_explicit(&visit->card->context, memory_order_acquire);
 	if (!context) {
 		err = retain(visit->card, &context);
 		if (err)
 			return err;
 	}
-	result = nvidia_driver.context_push(context);
+	visit->own = own && visit->card->own;
+	result = nvidia_driver.context_push(visit->own ? visit->card->own : context);
 	visit->gone = result == CU_DEINITIALIZED;
 	if (result)
 		return nvidia_fail(result, "cuCtxPushCurrent");
 	visit->capture_mode = CU_CAPTURE_MODE_RELAXED;
 	nvidia_driver.capture_mode(&visit->capture_mode);
 	return 0;
+}
+
+int nvidia_enter(int device, struct nvidia_visit *visit)
+{
+	return enter(device, visit, false);
+}
+
+int nvidia_enter_own(int device, struct nvidia_visit *visit)
+{
+	return enter(device, visit, true);
 }
 
 void nvidia_leave(struct nvidia_visit *visit)
@@ -400,6 +419,7 @@ const struct devconn_ops nvidia_connector = {
 	.abi = DEVCONN_ABI,
 	.name = "nvidia",
 	.page_size = DEVICE_PAGE,
+	.held_streams = NVIDIA_HELD_STREAMS,
 	.init = init,
 	.device_count = device_count,
 	.device_describe = device_describe,
@@ -421,6 +441,7 @@ const struct devconn_ops nvidia_connector = {
 	.event_wait = nvidia_event_wait,
 	.event_free = nvidia_event_free,
 	.launch_host_func = nvidia_launch_host_func,
+	.stream_held = nvidia_stream_held,
 	.stream_wait = nvidia_stream_wait,
 	.stream_signal = nvidia_stream_signal,
 	.range_push = nvidia_range_push,

@@ -9,6 +9,9 @@
  * busy against those who want to copy. A copy that fails stops its queue, so
  * the number never comes: a wait that takes long asks the driver now and then.
  *
+ * While a user's stream is held, copies go to queues in a context of our own; see
+ * make_own_context(). A slot then has two queues, and an event a place in both.
+ *
  * Where streams cannot write words (virtual GPUs) an event of the driver's does
  * the same.
  *
@@ -24,40 +27,81 @@
 #define LINE 64          /* bytes; a word has a cache line to itself */
 #define WORDS_BYTES 65536UL
 #define SPIN_NS 20000    /* looked at without a pause, besides what the bytes take */
-#define NS_PER_KIB 50    /* at 20 GB/s */
+#define NS_PER_KIB 250   /* at 4 GB/s: others copy too */
 #define PAUSE_NS 20000
 #define PAUSES_PER_CHECK 50
 
 struct nvidia_queue {
 	struct cu_stream *stream;
 	_Atomic uint64_t *word;  /* NULL: it has none, events are the driver's */
+	bool own;                /* in our own context */
 	_Atomic size_t bytes;    /* of the copies behind the last mark */
 	pthread_mutex_t lock;
 	uint64_t number;         /* the last one queued; protected by: lock */
 };
 
 /* A place in a queue, by number, or by the driver's event. */
-struct event {
-	struct nvidia_queue *queue;
+struct place {
+	struct nvidia_queue *queue; /* NULL: nothing to wait for */
 	uint64_t number;
-	size_t bytes; /* right before it */
+	size_t bytes;               /* right before it */
 	struct cu_event *event;
+};
+
+/* In both queues of a slot. */
+struct event {
+	struct place places[2];
 };
 
 /* ----------------------------------------------------------------- queues */
 
 /*
- * Streams share the device's channels, and one that is held holds what lies
- * behind it in the channel. Those of the highest priority have channels of
- * their own, so that a copy does not wait for a user's stream that waits for it.
+ * The context for copies while a user's stream is held. A context's streams
+ * share its few channels to the copy engines, and a copy of the program's that
+ * waits behind the held stream keeps those behind it in its channel waiting too:
+ * ours, for which the stream waits.
  */
-static int create_stream(struct cu_stream **out)
+static int make_own_context(struct nvidia_card *card)
 {
-	int least, greatest = 0, result;
+	int mode = CU_CAPTURE_MODE_RELAXED, result = 0;
+	struct cu_context *context;
 
-	nvidia_driver.priority_range(&least, &greatest);
-	result = nvidia_driver.stream_create(out, CU_STREAM_NON_BLOCKING, greatest);
-	return result ? nvidia_fail(result, "cuStreamCreateWithPriority") : 0;
+	nvidia_driver.capture_mode(&mode);
+	pthread_mutex_lock(&card->lock);
+	if (!card->own)
+		result = nvidia_driver.context_create(&context, 0, card->handle);
+	if (!card->own && !result) {
+		card->own = context;
+		nvidia_driver.context_pop(&context); /* it comes out current */
+	}
+	pthread_mutex_unlock(&card->lock);
+	nvidia_driver.capture_mode(&mode);
+	return result ? nvidia_fail(result, "cuCtxCreate") : 0;
+}
+
+/* Make the context current that a copy should use now. */
+static int enter_for_copy(int device, struct nvidia_visit *visit)
+{
+	struct nvidia_card *card = nvidia_card(device);
+
+	if (card && atomic_load_explicit(&card->held, memory_order_relaxed))
+		return nvidia_enter_own(device, visit);
+	return nvidia_enter(device, visit);
+}
+
+/* Less by one: told in a callback of the driver's, where it must not be called. */
+int nvidia_stream_held(int device, int change)
+{
+	struct nvidia_card *card = nvidia_card(device);
+	int err = 0;
+
+	if (!card)
+		return devconn_fail(-ENODEV, "device %d is no NVIDIA GPU", device);
+	if (change > 0 && !card->own)
+		err = make_own_context(card);
+	if (!err)
+		atomic_fetch_add_explicit(&card->held, change, memory_order_relaxed);
+	return err;
 }
 
 static bool has_words(const struct nvidia_card *card)
@@ -70,59 +114,67 @@ static bool has_words(const struct nvidia_card *card)
 }
 
 /* With the card's lock held. */
-static int make_queue(struct nvidia_card *card, int index, struct nvidia_queue **out)
+static int make_queue(const struct nvidia_visit *visit, int index, struct nvidia_queue **out)
 {
 	struct nvidia_queue *queue = calloc(1, sizeof(*queue));
-	void *words;
-	int err;
+	struct nvidia_card *card = visit->card;
+	uint64_t **words = &card->words[visit->own];
+	int result, err = 0;
+	void *memory;
 
 	if (!queue)
 		return -ENOMEM;
-	err = create_stream(&queue->stream);
-	if (!err && !card->words && has_words(card)) {
-		err = nvidia_pin(WORDS_BYTES, &words);
+	if (!*words && has_words(card)) {
+		err = nvidia_pin(WORDS_BYTES, &memory);
 		if (!err)
-			card->words = words;
+			*words = memory;
 	}
-	if (err) { /* a stream without its queue stays until exit */
+	if (!err) {
+		result = nvidia_driver.stream_create(&queue->stream, CU_STREAM_NON_BLOCKING);
+		err = result ? nvidia_fail(result, "cuStreamCreate") : 0;
+	}
+	if (err) {
 		free(queue);
 		return err;
 	}
-	if (card->words)
-		queue->word = (_Atomic uint64_t *)card->words + index * (LINE / sizeof(uint64_t));
+	if (*words)
+		queue->word = (_Atomic uint64_t *)*words + index * (LINE / sizeof(uint64_t));
+	queue->own = visit->own;
 	pthread_mutex_init(&queue->lock, NULL);
 	*out = queue;
 	return 0;
 }
 
-static int find_queue(struct nvidia_card *card, int index, struct nvidia_queue **out)
+static int find_queue(const struct nvidia_visit *visit, int index, struct nvidia_queue **out)
 {
+	struct nvidia_card *card = visit->card;
+	_Atomic(struct nvidia_queue *) *place = &card->queues[visit->own][index];
 	struct nvidia_queue *queue;
 	int err = 0;
 
-	queue = atomic_load_explicit(&card->queues[index], memory_order_acquire);
+	queue = atomic_load_explicit(place, memory_order_acquire);
 	if (!queue) {
 		pthread_mutex_lock(&card->lock);
-		queue = atomic_load_explicit(&card->queues[index], memory_order_relaxed);
+		queue = atomic_load_explicit(place, memory_order_relaxed);
 		if (!queue)
-			err = make_queue(card, index, &queue);
+			err = make_queue(visit, index, &queue);
 		if (!err)
-			atomic_store_explicit(&card->queues[index], queue, memory_order_release);
+			atomic_store_explicit(place, queue, memory_order_release);
 		pthread_mutex_unlock(&card->lock);
 	}
 	*out = queue;
 	return err;
 }
 
-static int slot_queue(struct nvidia_card *card, int slot, struct nvidia_queue **out)
+static int slot_queue(const struct nvidia_visit *visit, int slot, struct nvidia_queue **out)
 {
 	if (slot < 0 || slot >= DEVCONN_SLOTS)
 		return devconn_fail(-EINVAL, "queue %d", slot);
-	return find_queue(card, slot, out);
+	return find_queue(visit, slot, out);
 }
 
 /* The calling thread's queue for complete copies; threads share them evenly. */
-static int own_queue(struct nvidia_card *card, struct nvidia_queue **out)
+static int thread_queue(const struct nvidia_visit *visit, struct nvidia_queue **out)
 {
 	static _Thread_local unsigned int mine; /* 1 + index; 0: none yet */
 	static atomic_uint next;
@@ -130,7 +182,7 @@ static int own_queue(struct nvidia_card *card, struct nvidia_queue **out)
 	if (!mine)
 		mine = 1 + atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) %
 				   NVIDIA_LANES;
-	return find_queue(card, DEVCONN_SLOTS + (int)mine - 1, out);
+	return find_queue(visit, DEVCONN_SLOTS + (int)mine - 1, out);
 }
 
 /* ---------------------------------------------------------------- waiting */
@@ -227,11 +279,11 @@ static int copy(int device, copy_fn *start, void *dst, const void *src, size_t n
 {
 	struct nvidia_queue *queue;
 	struct nvidia_visit visit;
-	int err = nvidia_enter(device, &visit), result;
+	int err = enter_for_copy(device, &visit), result;
 
 	if (err)
 		return err;
-	err = own_queue(visit.card, &queue);
+	err = thread_queue(&visit, &queue);
 	if (!err) {
 		result = start((uintptr_t)dst, (uintptr_t)src, n, queue->stream);
 		if (!result)
@@ -261,15 +313,16 @@ static int copy_async(int device, int slot, copy_fn *start, void *dst, const voi
 {
 	struct nvidia_queue *queue;
 	struct nvidia_visit visit;
-	int err = nvidia_enter(device, &visit);
+	int err = enter_for_copy(device, &visit);
 
 	if (err)
 		return err;
-	err = slot_queue(visit.card, slot, &queue);
-	if (!err) {
-		atomic_fetch_add_explicit(&queue->bytes, n, memory_order_relaxed);
+	err = slot_queue(&visit, slot, &queue);
+	if (!err)
 		err = copied(start((uintptr_t)dst, (uintptr_t)src, n, queue->stream));
-	}
+	/* Last: whoever takes the count may mark, behind the copy. */
+	if (!err)
+		atomic_fetch_add_explicit(&queue->bytes, n, memory_order_release);
 	nvidia_leave(&visit);
 	return err;
 }
@@ -289,95 +342,162 @@ int nvidia_copy_dtoh_async(int device, int slot, void *dst, const void *src, siz
 	return copy_async(device, slot, nvidia_driver.copy_dtoh, dst, src, n);
 }
 
-int nvidia_queue_sync(int device, int slot)
+/* The queues of a slot: in the device's context, and in our own. */
+static struct nvidia_queue *queue_at(const struct nvidia_card *card, bool own, int slot)
 {
-	struct nvidia_queue *queue;
+	return atomic_load_explicit(&card->queues[own][slot], memory_order_acquire);
+}
+
+static int enter_queue(int device, const struct nvidia_queue *queue, struct nvidia_visit *visit)
+{
+	return queue->own ? nvidia_enter_own(device, visit) : nvidia_enter(device, visit);
+}
+
+static int sync_queue(int device, struct nvidia_queue *queue)
+{
 	struct nvidia_visit visit;
-	int err = nvidia_enter(device, &visit);
+	int err = enter_queue(device, queue, &visit);
 
 	if (err)
 		return err;
-	err = slot_queue(visit.card, slot, &queue);
-	if (!err)
-		err = copied(nvidia_driver.stream_sync(queue->stream));
+	err = copied(nvidia_driver.stream_sync(queue->stream));
 	nvidia_leave(&visit);
+	return err;
+}
+
+/* The card of @device, if @slot is one of its slots; else NULL, with the error. */
+static struct nvidia_card *card_with_slot(int device, int slot, int *err)
+{
+	struct nvidia_card *card = nvidia_card(device);
+
+	if (slot < 0 || slot >= DEVCONN_SLOTS)
+		*err = devconn_fail(-EINVAL, "queue %d", slot);
+	else if (!card)
+		*err = devconn_fail(-ENODEV, "device %d is no NVIDIA GPU", device);
+	else
+		return card;
+	return NULL;
+}
+
+int nvidia_queue_sync(int device, int slot)
+{
+	int err = 0;
+	struct nvidia_card *card = card_with_slot(device, slot, &err);
+
+	for (int own = 0; own < 2 && !err; own++) {
+		struct nvidia_queue *queue = queue_at(card, own, slot);
+
+		if (queue)
+			err = sync_queue(device, queue);
+	}
 	return err;
 }
 
 /* ----------------------------------------------------------------- events */
 
 /* Without words. */
-static int record_event(struct event *e)
+static int record_event(struct place *p)
 {
 	int result = 0;
 
-	if (!e->event)
-		result = nvidia_driver.event_create(&e->event, CU_EVENT_BLOCKING_SYNC |
+	if (!p->event)
+		result = nvidia_driver.event_create(&p->event, CU_EVENT_BLOCKING_SYNC |
 									CU_EVENT_DISABLE_TIMING);
 	if (result)
 		return nvidia_fail(result, "cuEventCreate");
-	result = nvidia_driver.event_record(e->event, e->queue->stream);
+	result = nvidia_driver.event_record(p->event, p->queue->stream);
 	return result ? nvidia_fail(result, "cuEventRecord") : 0;
 }
 
-static int record(struct nvidia_queue *queue, void **event)
+/* A mark behind the copies that have none yet; else the last one stands for all. */
+static int record_mark(struct place *p)
 {
-	struct event *e = *event ? *event : calloc(1, sizeof(*e));
+	p->bytes = atomic_exchange_explicit(&p->queue->bytes, 0, memory_order_acquire);
+	if (p->bytes)
+		return copied(mark(p->queue, &p->number));
+	pthread_mutex_lock(&p->queue->lock);
+	p->number = p->queue->number;
+	pthread_mutex_unlock(&p->queue->lock);
+	return 0;
+}
 
-	if (!e)
-		return -ENOMEM;
-	*event = e;
-	e->queue = queue;
-	e->bytes = atomic_exchange_explicit(&queue->bytes, 0, memory_order_relaxed);
-	return queue->word ? copied(mark(queue, &e->number)) : record_event(e);
+static int record(int device, struct nvidia_queue *queue, struct place *p)
+{
+	struct nvidia_visit visit;
+	int err;
+
+	p->queue = queue;
+	if (!queue)
+		return 0;
+	err = enter_queue(device, queue, &visit);
+	if (err)
+		return err;
+	err = queue->word ? record_mark(p) : record_event(p);
+	nvidia_leave(&visit);
+	return err;
 }
 
 int nvidia_event_record(int device, int slot, void **event)
 {
-	struct nvidia_queue *queue;
-	struct nvidia_visit visit;
-	int err = nvidia_enter(device, &visit);
+	struct event *e = *event ? *event : calloc(1, sizeof(*e));
+	int err = 0;
+	struct nvidia_card *card = card_with_slot(device, slot, &err);
 
-	if (err)
-		return err;
-	err = slot_queue(visit.card, slot, &queue);
-	if (!err)
-		err = record(queue, event);
-	nvidia_leave(&visit);
+	if (!e)
+		return -ENOMEM;
+	*event = e;
+	for (int own = 0; own < 2 && !err; own++)
+		err = record(device, queue_at(card, own, slot), &e->places[own]);
 	return err;
 }
 
-int nvidia_event_done(int device, void *event)
+static int place_done(int device, const struct place *p)
 {
 	struct nvidia_visit visit;
-	struct event *e = event;
 	int err, result;
 
-	if (e->queue->word)
-		return reached(e->queue, e->number) ? 0 : -EBUSY;
-	err = nvidia_enter(device, &visit);
+	if (!p->queue)
+		return 0;
+	if (p->queue->word)
+		return reached(p->queue, p->number) ? 0 : -EBUSY;
+	err = enter_queue(device, p->queue, &visit);
 	if (err)
 		return err;
-	result = nvidia_driver.event_query(e->event);
+	result = nvidia_driver.event_query(p->event);
 	nvidia_leave(&visit);
 	return result == CU_NOT_READY ? -EBUSY : copied(result);
 }
 
-int nvidia_event_wait(int device, void *event)
+int nvidia_event_done(int device, void *event)
+{
+	struct event *e = event;
+	int err = place_done(device, &e->places[0]);
+
+	return err ? err : place_done(device, &e->places[1]);
+}
+
+static int place_wait(int device, const struct place *p)
 {
 	struct nvidia_visit visit;
-	struct event *e = event;
 	int err;
 
-	if (e->queue->word && spin(e->queue, e->number, e->bytes))
+	if (!p->queue || (p->queue->word && spin(p->queue, p->number, p->bytes)))
 		return 0;
-	err = nvidia_enter(device, &visit);
+	err = enter_queue(device, p->queue, &visit);
 	if (err)
 		return err;
-	err = copied(e->queue->word ? wait_for(e->queue, e->number, 0) :
-				      nvidia_driver.event_sync(e->event));
+	err = copied(p->queue->word ? wait_for(p->queue, p->number, 0) :
+				      nvidia_driver.event_sync(p->event));
 	nvidia_leave(&visit);
 	return err;
+}
+
+int nvidia_event_wait(int device, void *event)
+{
+	struct event *e = event;
+	int first = place_wait(device, &e->places[0]), second = place_wait(device, &e->places[1]);
+
+	return first ? first : second;
 }
 
 void nvidia_event_free(int device, void *event)
@@ -385,9 +505,13 @@ void nvidia_event_free(int device, void *event)
 	struct nvidia_visit visit;
 	struct event *e = event;
 
-	if (e && e->event && !nvidia_enter(device, &visit)) {
-		nvidia_driver.event_destroy(e->event);
-		nvidia_leave(&visit);
+	for (int own = 0; e && own < 2; own++) {
+		struct place *p = &e->places[own];
+
+		if (p->event && !enter_queue(device, p->queue, &visit)) {
+			nvidia_driver.event_destroy(p->event);
+			nvidia_leave(&visit);
+		}
 	}
 	free(e);
 }

@@ -57,6 +57,7 @@ struct nvidia_driver {
 	int (*device_attribute)(int *value, int attribute, int device);
 
 	int (*context_retain)(struct cu_context **context, int device);
+	int (*context_create)(struct cu_context **context, unsigned int flags, int device);
 	int (*context_push)(struct cu_context *context);
 	int (*context_pop)(struct cu_context **context);
 	int (*capture_mode)(int *mode);
@@ -72,8 +73,7 @@ struct nvidia_driver {
 	int (*copy_dtod)(uintptr_t dst, uintptr_t src, size_t n, struct cu_stream *stream);
 	int (*copy_htod)(uintptr_t dst, uintptr_t src, size_t n, struct cu_stream *stream);
 	int (*copy_dtoh)(uintptr_t dst, uintptr_t src, size_t n, struct cu_stream *stream);
-	int (*priority_range)(int *least, int *greatest);
-	int (*stream_create)(struct cu_stream **stream, unsigned int flags, int priority);
+	int (*stream_create)(struct cu_stream **stream, unsigned int flags);
 	int (*stream_sync)(struct cu_stream *stream);
 	int (*stream_query)(struct cu_stream *stream);
 	int (*event_create)(struct cu_event **event, unsigned int flags);

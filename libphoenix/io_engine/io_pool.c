@@ -285,6 +285,8 @@ static void wake_workers(const struct phx_job *job)
 	if (job->slice_count && job->slices[0].len >= job->grain / GRAIN)
 		wanted = job->slice_count < (size_t)pool.worker_count ? (int)job->slice_count :
 									pool.worker_count;
+	if (job->helpers && wanted > job->helpers)
+		wanted = job->helpers;
 	for (int i = 0; i < pool.idle && i < wanted; i++)
 		pthread_cond_signal(&pool.work);
 	wanted -= pool.idle;

@@ -24,7 +24,7 @@
 #include "../phx_file.h"
 #include "../phx_staging.h"
 
-#define COPIES 4
+#define COPIES 2
 
 /* Not worth starting: the batch is abandoned, or the transfer ends before it. */
 static inline bool is_void(struct phx_slice *slice)

@@ -31,14 +31,24 @@ enum {
 
 #define MAX_DEVICES 8
 
+/* A context's way to the copy engines: copies pass in the order of their queueing. */
+#define CHANNELS 4
+
+struct channel {
+	unsigned long queued, passed; /* protected by: fake_lock */
+};
+
 struct context {
 	int device;
 	int retained;       /* of a primary context; protected by: fake_lock */
 	_Atomic int broken; /* the error that every call gets, once a copy failed */
+	unsigned int streams; /* protected by: fake_lock */
+	struct channel channels[CHANNELS];
 };
 
 struct stream {
 	struct context *context;
+	struct channel *channel;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	struct work *first, **last;  /* protected by: lock */
@@ -57,6 +67,8 @@ struct work {
 	void *arg;
 	uint64_t *word, value;
 	int byte;
+	struct channel *channel; /* of a copy */
+	unsigned long turn;
 };
 
 struct event {

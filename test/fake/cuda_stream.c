@@ -36,6 +36,16 @@ static unsigned int delay_us(void)
 	return text ? (unsigned int)strtoul(text, NULL, 0) : 0;
 }
 
+static void await_turn(const struct work *w);
+static void pass(const struct work *w);
+
+/* A copy that is not made gives its turn up. */
+static void skip(const struct work *w)
+{
+	await_turn(w);
+	pass(w);
+}
+
 static void *run_stream(void *arg)
 {
 	unsigned int delay = delay_us();
@@ -57,6 +67,8 @@ static void *run_stream(void *arg)
 		result = s->context->broken;
 		if (!result)
 			result = w->run(w);
+		else if (w->channel)
+			skip(w);
 		pthread_mutex_lock(&s->lock);
 		if (result)
 			s->context->broken = result;
@@ -90,6 +102,11 @@ static int queue(struct stream *s, struct work work)
 	*w = work;
 	w->next = NULL;
 	pthread_mutex_lock(&s->lock);
+	if (w->channel) {
+		pthread_mutex_lock(&fake_lock);
+		w->turn = w->channel->queued++;
+		pthread_mutex_unlock(&fake_lock);
+	}
 	*s->last = w;
 	s->last = &w->next;
 	s->queued++;
@@ -128,14 +145,7 @@ static unsigned long queued(struct stream *s)
 
 /* ---------------------------------------------------------------- streams */
 
-API int cuCtxGetStreamPriorityRange(int *least, int *greatest)
-{
-	*least = 0;
-	*greatest = -5;
-	return fake_call("cuCtxGetStreamPriorityRange");
-}
-
-API int cuStreamCreateWithPriority(struct stream **out, unsigned int flags, int priority)
+API int cuStreamCreate(struct stream **out, unsigned int flags)
 {
 	int result = fake_call("cuStreamCreate");
 	struct stream *s;
@@ -158,16 +168,12 @@ API int cuStreamCreateWithPriority(struct stream **out, unsigned int flags, int 
 	}
 	pthread_detach(thread);
 	pthread_mutex_lock(&fake_lock);
+	s->channel = &s->context->channels[s->context->streams++ % CHANNELS];
 	s->next = streams;
 	streams = s;
 	pthread_mutex_unlock(&fake_lock);
 	*out = s;
 	return 0;
-}
-
-API int cuStreamCreate(struct stream **out, unsigned int flags)
-{
-	return cuStreamCreateWithPriority(out, flags, 0);
 }
 
 API int cuStreamDestroy_v2(struct stream *s)
@@ -198,11 +204,39 @@ API int cuStreamQuery(struct stream *s)
 	return reached(s, queued(s)) ? s->context->broken : NOT_READY;
 }
 
+static bool has_turn(const struct work *w)
+{
+	bool has;
+
+	pthread_mutex_lock(&fake_lock);
+	has = w->channel->passed == w->turn;
+	pthread_mutex_unlock(&fake_lock);
+	return has;
+}
+
+/* What stands before it in the channel may wait for something in its own stream. */
+static void await_turn(const struct work *w)
+{
+	while (!has_turn(w))
+		usleep(50);
+}
+
+static void pass(const struct work *w)
+{
+	pthread_mutex_lock(&fake_lock);
+	w->channel->passed++;
+	pthread_mutex_unlock(&fake_lock);
+}
+
 static int run_copy(struct work *w)
 {
 	int result = fake_chance("copy");
 
-	return result ? result : fake_copy(w->dst, w->src, w->n);
+	await_turn(w);
+	if (!result)
+		result = fake_copy(w->dst, w->src, w->n);
+	pass(w);
+	return result;
 }
 
 /*
@@ -223,6 +257,7 @@ static int copy(const char *name, uintptr_t dst, uintptr_t src, size_t n, struct
 	struct work w = { .run = run_copy, .dst = dst, .src = src, .n = n };
 	int result = fake_call(name);
 
+	w.channel = s ? s->channel : NULL;
 	if (!result)
 		result = fake_call("copies");
 	if (!result)
@@ -362,6 +397,7 @@ API int cuEventDestroy_v2(struct event *e)
 API int cuEventRecord(struct event *e, struct stream *s)
 {
 	int result = fake_call("cuEventRecord");
+	unsigned long target;
 
 	if (!result)
 		result = check(s);
@@ -369,9 +405,10 @@ API int cuEventRecord(struct event *e, struct stream *s)
 		result = INVALID_HANDLE;
 	if (result)
 		return result;
+	target = queued(s);
 	pthread_mutex_lock(&fake_lock);
 	e->stream = s;
-	e->target = queued(s);
+	e->target = target;
 	pthread_mutex_unlock(&fake_lock);
 	return 0;
 }

@@ -222,6 +222,85 @@ static void many_streams(void)
 	close(fd);
 }
 
+/* Work of the program's, queued behind a transfer, before it is over. */
+static void queue_behind(char *p, char *pinned, void *stream)
+{
+	EQ(cu.copy_async((uintptr_t)p + MIB, (uintptr_t)pinned, 65536, stream), 0);
+	EQ(cu.copy_async((uintptr_t)pinned + 65536, (uintptr_t)p, 4096, stream), 0);
+	EQ(cu.fill_async((uintptr_t)p + MIB, 7, 65536, stream), 0);
+}
+
+/*
+ * Copies that wait behind a held stream stand in the copy engines, where the
+ * transfer that they wait for has to pass.
+ */
+static void *copies_behind(void *arg)
+{
+	struct user *u = arg;
+	struct arguments a[10];
+	char *p, *pinned, want[4096];
+	void *stream;
+
+	memory_thread();
+	p = registered(u->id, 2 * MIB);
+	EQ(cu.host_alloc((void **)&pinned, 2 * 65536, DRIVER_HOST_PORTABLE), 0);
+	stream = new_stream();
+	for (int i = 0; i < 10; i++) {
+		a[i] = (struct arguments){ MIB, 0, (off_t)(i + u->index) * 4096, 0 };
+		EQ(read_in(u->fd, p, &a[i], stream), 0);
+		queue_behind(p, pinned, stream);
+	}
+	EQ(cu.stream_sync(stream), 0);
+	for (int i = 0; i < 10; i++)
+		EQ(a[i].done, MIB);
+	gpu_pattern(want, sizeof(want), 1, (uint64_t)a[9].f_offset);
+	CHECK(!memcmp(pinned + 65536, want, sizeof(want)));
+	return NULL;
+}
+
+static void copies_behind_many_streams(void)
+{
+	int id = memory_device(), fd = gpu_file(LEN, 1, O_DIRECT);
+	struct user users[12];
+
+	for (int i = 0; i < 12; i++) {
+		users[i] = (struct user){ id, fd, i, 0 };
+		CHECK(!pthread_create(&users[i].thread, NULL, copies_behind, &users[i]));
+	}
+	for (int i = 0; i < 12; i++)
+		pthread_join(users[i].thread, NULL);
+	close(fd);
+}
+
+/* One thread that fills many streams before it waits for any. */
+static void one_thread_fills_many_streams(void)
+{
+	enum { STREAMS = 8 };
+	int id = memory_device(), fd = gpu_file(LEN, 1, 0);
+	struct arguments a[STREAMS][3];
+	char *p[STREAMS], *pinned;
+	void *streams[STREAMS];
+
+	EQ(cu.host_alloc((void **)&pinned, 2 * 65536, DRIVER_HOST_PORTABLE), 0);
+	for (int i = 0; i < STREAMS; i++) {
+		p[i] = registered(id, 2 * MIB);
+		streams[i] = new_stream();
+	}
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < STREAMS; i++) {
+			a[i][round] = (struct arguments){ MIB, 0, i * 4096, 0 };
+			EQ(read_in(fd, p[i], &a[i][round], streams[i]), 0);
+			queue_behind(p[i], pinned, streams[i]);
+		}
+	}
+	for (int i = 0; i < STREAMS; i++) {
+		EQ(cu.stream_sync(streams[i]), 0);
+		for (int round = 0; round < 3; round++)
+			EQ(a[i][round].done, MIB);
+	}
+	close(fd);
+}
+
 /* A graph would replay the transfer: refused, and the graph is not spoilt. */
 static void captured_streams_are_refused(void)
 {
@@ -241,8 +320,14 @@ static void captured_streams_are_refused(void)
 }
 
 static const struct gpu_case cases[] = {
-	CASE(between_fills),	 CASE(between_kernels),	      CASE(arguments_are_read_late),
-	CASE(failures_do_not_stall), CASE(many_streams),      CASE(captured_streams_are_refused),
+	CASE(between_fills),
+	CASE(between_kernels),
+	CASE(arguments_are_read_late),
+	CASE(failures_do_not_stall),
+	CASE(many_streams),
+	CASE(copies_behind_many_streams),
+	CASE(one_thread_fills_many_streams),
+	CASE(captured_streams_are_refused),
 };
 
 int main(int argc, char **argv)
