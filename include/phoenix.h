@@ -74,6 +74,8 @@ extern "C" {
 #define PHXFS_IO_CHUNK (1UL << 30)
 /* Asynchronous batches that may be waiting or running at once. */
 #define PHXFS_BATCH_FIFO 16
+/* In place of a device number: whoever's memory the buffer is (phxfs_read()). */
+#define PHXFS_DEVICE_ANY (-2147483647 - 1)
 
 #define PHXFS_MUST_CHECK __attribute__((warn_unused_result))
 
@@ -103,6 +105,7 @@ enum phxfs_reason {
 	PHXFS_REASON_BUFFERED_FD = 4, /* no O_DIRECT: the page cache is copied by the engine */
 	PHXFS_REASON_STAGING_MODE = 5,/* the module maps only the staging pool */
 	PHXFS_REASON_NO_MODULE = 6,   /* phxfs.ko is not loaded, or does not serve this device */
+	PHXFS_REASON_UNREGISTERED = 7,/* device memory in no registration (PHXFS_DEVICE_ANY) */
 };
 
 /* ------------------------------------------------------------ the library */
@@ -384,19 +387,22 @@ int phxfs_memcpy_from(int device_id, void *host_dst, const void *dev_src, size_t
  * phxfs_read - read from a file into a registered buffer
  * @fd: open for reading; O_DIRECT recommended
  * @device_id: >= 0: @buf lies in a registration on that device;
- *	< 0: @buf is a plain host address
+ *	PHXFS_DEVICE_ANY: the library finds out whose memory it is, and memory
+ *	in no registration goes through chunks; else < 0: @buf is a plain host
+ *	address
  * @buf: device address inside the registration, not necessarily its start
  * @buf_offset: bytes added to @buf, not negative
  * @nbyte: bytes to read
  * @f_offset: file offset, bytes; the descriptor's own offset is not used
  *
- * The registration is held for the transfer's duration. Requests beyond
- * PHXFS_IO_CHUNK are cut and continued. EINTR and EAGAIN are retried.
+ * The registration is held for the transfer's duration; memory that is not
+ * registered must stay allocated. Requests beyond PHXFS_IO_CHUNK are cut and
+ * continued. EINTR and EAGAIN are retried.
  *
  * Return: bytes read, fewer than @nbyte only at the end of the file or before
  * an error; -EFAULT: the range is not wholly inside one registration of the
- * device; -EINVAL: negative or wrapping size or offset; -EOPNOTSUPP:
- * PHX_PATH=direct and this request cannot go direct; or the errno that
+ * device (PHXFS_DEVICE_ANY: one allocation); -EINVAL: negative or wrapping
+ * size or offset; -EOPNOTSUPP: PHX_PATH=direct and this request cannot go direct; or the errno that
  * pread(2) gives.
  *
  * Where an O_DIRECT descriptor cannot serve a request (an unaligned edge of a
@@ -466,7 +472,7 @@ ssize_t phxfs_writev(int fd, int device_id, const struct phxfs_iov *iov, int n, 
 
 typedef struct phxfs_io_req {
 	int fd;           /* open file descriptor; O_DIRECT recommended */
-	int device_id;    /* >= 0: device that buf is registered on; < 0: host buffer */
+	int device_id;    /* as @device_id of phxfs_read() */
 	void *buf;        /* device (registered) or host address */
 	off_t buf_offset; /* bytes added to buf */
 	size_t nbytes;    /* transfer length */
@@ -688,6 +694,35 @@ int phxfs_read_stream(int fd, void *buf, size_t *nbytes, off_t *buf_offset, off_
 PHXFS_MUST_CHECK
 int phxfs_write_stream(int fd, void *buf, size_t *nbytes, off_t *buf_offset, off_t *f_offset,
 		       ssize_t *bytes_done, void *stream);
+
+struct phxfs_stream_io {
+	uint32_t size;           /* IN: sizeof(struct phxfs_stream_io) */
+	int32_t op;              /* enum phxfs_op */
+	int32_t fd;              /* open until the stream has passed */
+	int32_t device_id;       /* as @device_id of phxfs_read() */
+	void *buf;               /* as @buf of phxfs_read() */
+	void *stream;            /* as @stream of phxfs_read_stream() */
+	const size_t *nbytes;    /* read when the stream gets there: */
+	const off_t *buf_offset;
+	const off_t *f_offset;
+	void (*done)(void *arg, ssize_t result);
+	void *arg;
+};
+
+/**
+ * phxfs_io_stream - transfer in the order of a stream, and be told of the end
+ * @io: what to transfer, copied
+ *
+ * As phxfs_read_stream() and phxfs_write_stream(), but the buffer is named as
+ * in phxfs_read(), and io->done is called with io->arg and the bytes moved, or
+ * -errno, once, before the stream goes on. It may be called before this call
+ * returns, must not call the device's runtime nor this library, and is not called
+ * when this call fails. A host buffer takes its turn in the stream too.
+ *
+ * Return: as phxfs_read_stream(); -ENODEV: no such device.
+ */
+PHXFS_MUST_CHECK
+int phxfs_io_stream(const struct phxfs_stream_io *io);
 
 /* ------------------------------------------------------- what happened, why */
 

@@ -76,6 +76,12 @@ int phx_device_missing(int device_id, const char *step);
 /* The next device with an id of at least @device_id, or NULL. */
 struct phx_device *phx_device_next(int device_id);
 
+/*
+ * The accelerator whose memory @len bytes at @addr begin in, or NULL: host memory.
+ * @at: OUT, as far as there is a device: the allocation.
+ */
+struct phx_device *phx_device_of_memory(const void *addr, size_t len, struct devconn_pointer *at);
+
 /* Open the device's node if it has one and it is not open; with the lock held. */
 int phx_device_open_node(struct phx_device *dev);
 

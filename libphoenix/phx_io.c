@@ -104,6 +104,53 @@ static inline char *io_address(struct phx_region *region, uintptr_t addr)
 	return (char *)(region->io_addr + (addr - base));
 }
 
+static void start_in_region(struct phx_xfer *x, struct phx_device *dev, struct phx_region *region)
+{
+	x->device_id = dev->id;
+	x->dev = dev;
+	x->region = region;
+	x->io = io_address(region, (uintptr_t)x->addr);
+	x->path = dev->path;
+	if (dev->mode == PHXFS_MODE_FULL)
+		avoid_page_cache(x);
+}
+
+/* PHXFS_DEVICE_ANY: a registration of any device, memory of a device, or of the host. */
+static __attribute__((noinline)) int start_any(struct phx_xfer *x)
+{
+	uintptr_t addr = (uintptr_t)x->addr, end = addr + x->len;
+	struct devconn_pointer at = { .device = -1 };
+	struct phx_device *dev;
+
+	if (!x->len) {
+		x->device_id = -1;
+		return start_empty(x);
+	}
+	for (int id = 0; (dev = phx_device_next(id)); id = dev->id + 1) {
+		struct phx_region *region = phx_region_get(dev, addr, x->len);
+
+		if (region) {
+			start_in_region(x, dev, region);
+			x->start_ns = phx_stats_start();
+			return 0;
+		}
+	}
+	dev = phx_device_of_memory(x->addr, x->len, &at);
+	if (dev && end > at.base + at.len)
+		return phx_fail(-EFAULT, op_name(x->write), "stay inside one allocation",
+				"%zu bytes at %p pass the end of the allocation of %#zx bytes at "
+				"%#zx", x->len, (void *)x->addr, at.len, (size_t)at.base);
+	x->device_id = dev ? dev->id : -1;
+	x->dev = dev;
+	x->io = dev ? NULL : x->addr;
+	if (!dev)
+		x->path = phx_path_host;
+	else
+		x->path = phx_config.path == PHX_PATH_DIRECT ? -1 : PHXFS_PATH_BOUNCE;
+	x->start_ns = phx_stats_start();
+	return 0;
+}
+
 /*
  * Inline: this is what a small transfer costs. @near, when not NULL, holds a
  * region for longer than @x will run; a buffer in it needs no hold of its own.
@@ -131,6 +178,8 @@ start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf, of
 	atomic_init(&x->chunked, 0);
 	atomic_init(&x->stop_at, SIZE_MAX);
 	if (device_id < 0) {
+		if (device_id == PHXFS_DEVICE_ANY)
+			return start_any(x);
 		x->device_id = -1;
 		x->dev = NULL;
 		x->io = (char *)addr;
@@ -163,7 +212,8 @@ static __attribute__((noinline, cold)) int enforce(struct phx_xfer *x)
 	if (x->path < 0) {
 		phx_xfer_drop(x);
 		return phx_fail(-EOPNOTSUPP, op_name(x->write), "unset PHX_PATH, or load phxfs.ko",
-				"PHX_PATH=direct, and device %d: %s", x->device_id, x->dev->reason);
+				"PHX_PATH=direct, and device %d: %s", x->device_id,
+				x->dev->reason[0] ? x->dev->reason : "no registration holds it");
 	}
 	if (unaligned(x)) {
 		phx_xfer_drop(x);

@@ -420,6 +420,22 @@ int phxfs_mem_free(int device_id, void *addr)
 	return err;
 }
 
+struct phx_device *phx_device_of_memory(const void *addr, size_t len, struct devconn_pointer *at)
+{
+	const struct devconn_ops *asked = NULL;
+	struct phx_device *dev;
+
+	for (int id = 0; (dev = phx_device_next(id)); id = dev->id + 1) {
+		if (dev->ops == asked) /* it answers for all of its vendor's */
+			continue;
+		asked = dev->ops;
+		*at = (struct devconn_pointer){ .len = len };
+		if (!asked->pointer_device(addr, at))
+			return phx_device_find(at->device);
+	}
+	return NULL;
+}
+
 int phxfs_pointer_device(const void *addr)
 {
 	struct devconn_pointer at = { 0 };

@@ -80,6 +80,8 @@ static const char *const reason_texts[] = {
 	[PHXFS_REASON_BUFFERED_FD] = "the page cache is copied; open with O_DIRECT for DMA",
 	[PHXFS_REASON_STAGING_MODE] = "the module maps the staging pool only; load it with "
 				      "phxfs_map_mode=0 for FULL",
+	[PHXFS_REASON_UNREGISTERED] = "the buffer is in no registration; register it with "
+				      "phxfs_regmem()",
 	[PHXFS_REASON_NO_MODULE] = "phxfs.ko does not serve the device; load it for DMA",
 };
 
@@ -127,6 +129,8 @@ static void describe(const struct phx_xfer *x, struct phx_file *file, struct phx
 	info->chunk_bytes = x->len;
 	if (phx_config.path == PHX_PATH_STAGING || phx_config.path == PHX_PATH_BOUNCE)
 		info->reason = PHXFS_REASON_FORCED;
+	else if (x->dev && !x->region)
+		info->reason = PHXFS_REASON_UNREGISTERED;
 	else if (x->dev && x->dev->mode == PHXFS_MODE_FULL)
 		info->reason = PHXFS_REASON_BUFFERED_FD;
 	else

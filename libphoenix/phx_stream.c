@@ -28,6 +28,7 @@
 #include "phx_error.h"
 #include "phx_init.h"
 #include "phx_job.h"
+#include "phx_sized.h"
 #include "phx_stream.h"
 #include "phx_xfer.h"
 #include "io_engine/io_pool.h"
@@ -37,14 +38,9 @@ struct op {
 	struct phx_xfer x;
 	ssize_t result;
 	sem_t finished;
-	bool write;
-	int fd;
-	struct phx_device *dev;
-	void *stream;
-	void *buf;
-	const size_t *nbytes;
-	const off_t *buf_offset, *f_offset;
-	ssize_t *bytes_done;
+	struct phxfs_stream_io io;
+	struct phx_device *dev; /* whose stream it is; NULL: nobody's */
+	bool held;              /* counts among the streams held */
 };
 
 /* Streams with transfers enqueued and not over. */
@@ -126,8 +122,10 @@ static ssize_t run_job(struct op *op)
 
 static int start(struct op *op)
 {
-	return phx_xfer_start(&op->x, op->write, op->fd, op->dev->id, op->buf, *op->buf_offset,
-			      *op->nbytes, *op->f_offset);
+	const struct phxfs_stream_io *io = &op->io;
+
+	return phx_xfer_start(&op->x, io->op == PHXFS_OP_WRITE, io->fd, io->device_id, io->buf,
+			      *io->buf_offset, *io->nbytes, *io->f_offset);
 }
 
 /* In the stream's turn. */
@@ -140,8 +138,9 @@ static void run(void *arg)
 		result = run_job(op);
 		phx_xfer_end(&op->x, result);
 	}
-	*op->bytes_done = result;
-	leave_stream(op->dev, op->stream);
+	op->io.done(op->io.arg, result);
+	if (op->held)
+		leave_stream(op->dev, op->io.stream);
 	free(op);
 }
 
@@ -154,30 +153,31 @@ static void run_now(struct op *op)
 		result = phx_xfer_run(&op->x);
 		phx_xfer_end(&op->x, result);
 	}
-	*op->bytes_done = result;
+	op->io.done(op->io.arg, result);
 	free(op);
 }
 
-static const char *name_of(bool write)
+static const char *name_of(int op)
 {
-	return write ? "write_stream" : "read_stream";
+	return op == PHXFS_OP_WRITE ? "write_stream" : "read_stream";
 }
 
 /* Takes @op over. */
 static int enqueue(struct op *op)
 {
 	struct phx_device *dev = op->dev;
-	void *stream = op->stream;
+	void *stream = op->io.stream;
+	bool holds = op->held;
 	int err;
 
-	if (dev->mode == PHXFS_MODE_HOST) {
+	if (!dev || dev->mode == PHXFS_MODE_HOST) {
 		run_now(op);
 		return 0;
 	}
 	err = phx_pool_ready(); /* run() could not do without */
 	if (!err && !dev->ops->held_streams)
 		err = -EOPNOTSUPP;
-	if (!err)
+	if (!err && holds)
 		err = enter_stream(dev, stream);
 	if (err)
 		goto err_free;
@@ -187,7 +187,8 @@ static int enqueue(struct op *op)
 	return 0;
 
 err_leave:
-	leave_stream(dev, stream);
+	if (holds)
+		leave_stream(dev, stream);
 err_free:
 	free(op);
 	return err;
@@ -209,44 +210,115 @@ static struct phx_device *device_of(const void *buf)
 	return NULL;
 }
 
-static int transfer(bool write, int fd, void *buf, size_t *nbytes, off_t *buf_offset,
-		    off_t *f_offset, ssize_t *bytes_done, void *stream)
+/* A device with streams, or NULL. */
+static struct phx_device *device_with_streams(void)
 {
 	struct phx_device *dev;
-	struct op *op;
+
+	for (int id = 0; (dev = phx_device_next(id)); id = dev->id + 1) {
+		if (dev->ops->held_streams)
+			return dev;
+	}
+	return NULL;
+}
+
+/* Whose stream is meant, and whether copies have to get past what it holds. */
+static void find_device(struct op *op)
+{
+	const struct phxfs_stream_io *io = &op->io;
+	struct devconn_pointer at;
+
+	if (io->device_id >= 0)
+		op->dev = phx_device_find(io->device_id);
+	else if (io->device_id == PHXFS_DEVICE_ANY)
+		op->dev = device_of(io->buf);
+	if (!op->dev && io->device_id == PHXFS_DEVICE_ANY)
+		op->dev = phx_device_of_memory(io->buf, 1, &at);
+	op->held = op->dev && op->dev->mode != PHXFS_MODE_HOST;
+	if (!op->held && io->device_id < 0) {
+		struct phx_device *dev = device_with_streams();
+
+		op->dev = dev ? dev : op->dev;
+	}
+}
+
+static int transfer(const struct phxfs_stream_io *io)
+{
+	struct op *op = calloc(1, sizeof(*op));
 	int err;
 
+	if (!op)
+		return phx_fail(-ENOMEM, name_of(io->op), NULL, "one transfer");
+	op->io = *io;
+	find_device(op);
+	if (!op->dev && io->device_id >= 0) {
+		free(op);
+		return phx_device_missing(io->device_id, name_of(io->op));
+	}
+	err = enqueue(op);
+	return err ? phx_fail(err, name_of(io->op),
+			      err == -EOPNOTSUPP ? "use a stream that is not being captured" : NULL,
+			      "stream %p%s", io->stream, devconn_detail(err)) :
+		     0;
+}
+
+static int fail_null(int op)
+{
+	return phx_fail(-EINVAL, name_of(op), "pass a buffer and all the pointers",
+			"a NULL argument");
+}
+
+int phxfs_io_stream(const struct phxfs_stream_io *io)
+{
+	struct phxfs_stream_io copy;
+	int err = phx_check_size(io, sizeof(copy), "io_stream");
+
+	if (err)
+		return err;
+	copy = *io;
+	if (copy.op != PHXFS_OP_READ && copy.op != PHXFS_OP_WRITE)
+		return phx_fail(-EINVAL, "io_stream", NULL, "op %d", copy.op);
+	if (!copy.buf || !copy.nbytes || !copy.buf_offset || !copy.f_offset || !copy.done)
+		return fail_null(copy.op);
+	phx_init();
+	return transfer(&copy);
+}
+
+static void store(void *arg, ssize_t result)
+{
+	*(ssize_t *)arg = result;
+}
+
+static int in_region(int op, int fd, void *buf, size_t *nbytes, off_t *buf_offset,
+		     off_t *f_offset, ssize_t *bytes_done, void *stream)
+{
+	struct phxfs_stream_io io = { .op = op, .fd = fd, .buf = buf, .stream = stream,
+				      .nbytes = nbytes, .buf_offset = buf_offset,
+				      .f_offset = f_offset, .done = store, .arg = bytes_done };
+	struct phx_device *dev;
+
 	if (!buf || !nbytes || !buf_offset || !f_offset || !bytes_done)
-		return phx_fail(-EINVAL, name_of(write), "pass a buffer and the five pointers",
-				"a NULL argument");
+		return fail_null(op);
 	phx_init();
 	dev = device_of(buf);
 	if (!dev)
-		return phx_fail(-EFAULT, name_of(write), "register the buffer with phxfs_regmem()",
+		return phx_fail(-EFAULT, name_of(op), "register the buffer with phxfs_regmem()",
 				"%p is in no registration", buf);
-	op = calloc(1, sizeof(*op));
-	if (!op)
-		return phx_fail(-ENOMEM, name_of(write), NULL, "device %d", dev->id);
-	*op = (struct op){ .write = write, .fd = fd, .dev = dev, .stream = stream, .buf = buf,
-			   .nbytes = nbytes, .buf_offset = buf_offset, .f_offset = f_offset,
-			   .bytes_done = bytes_done };
-	err = enqueue(op);
-	return err ? phx_fail(err, name_of(write),
-			      err == -EOPNOTSUPP ? "use a stream that is not being captured" : NULL,
-			      "stream %p of device %d%s", stream, dev->id, devconn_detail(err)) :
-		     0;
+	io.device_id = dev->id;
+	return transfer(&io);
 }
 
 int phxfs_read_stream(int fd, void *buf, size_t *nbytes, off_t *buf_offset, off_t *f_offset,
 		      ssize_t *bytes_done, void *stream)
 {
-	return transfer(false, fd, buf, nbytes, buf_offset, f_offset, bytes_done, stream);
+	return in_region(PHXFS_OP_READ, fd, buf, nbytes, buf_offset, f_offset, bytes_done, stream);
 }
 
 int phxfs_write_stream(int fd, void *buf, size_t *nbytes, off_t *buf_offset, off_t *f_offset,
 		       ssize_t *bytes_done, void *stream)
 {
-	return transfer(true, fd, buf, nbytes, buf_offset, f_offset, bytes_done, stream);
+	return in_region(PHXFS_OP_WRITE, fd, buf, nbytes, buf_offset, f_offset, bytes_done,
+			 stream);
 }
 
 /* The parent's streams are not the child's. */

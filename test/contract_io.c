@@ -487,6 +487,80 @@ static void appends_go_to_the_end_whatever_the_offset(void)
 	t_region_free(&r);
 }
 
+/* PHXFS_DEVICE_ANY: a registration is found and counted as that, other memory is the host's. */
+static void any_device_is_found(void)
+{
+	size_t len = 3 * T_PAGE;
+	int fd = t_file("f", len, 3, O_RDWR | (t_path_is("direct") ? 0 : O_DIRECT));
+	struct phxfs_stats before = { .size = sizeof(before) }, after = before;
+	char *host = malloc(len);
+	struct t_region r;
+	phxfs_io_req_t req;
+
+	T_CHECK(host);
+	t_region(&r, 0, len);
+	T_EQ(phxfs_stats(0, &before), 0);
+	T_EQ(phxfs_read(fd, PHXFS_DEVICE_ANY, r.p, 0, (ssize_t)len, 0), len);
+	T_PATTERN(r.p, len, 3, 0);
+	T_EQ(phxfs_stats(0, &after), 0);
+	T_CHECK(after.read[0].ops + after.read[1].ops + after.read[2].ops ==
+		before.read[0].ops + before.read[1].ops + before.read[2].ops + 1);
+
+	T_EQ(phxfs_read(fd, PHXFS_DEVICE_ANY, host, 0, 1000, 7), 1000);
+	T_PATTERN(host, 1000, 3, 7);
+	req = (phxfs_io_req_t){ fd, PHXFS_DEVICE_ANY, r.p, 5, 100, 9, 0 };
+	T_EQ(phxfs_read_batch(&req, 1), 0);
+	T_PATTERN(r.p + 5, 100, 3, 9);
+	T_EQ(phxfs_read(fd, PHXFS_DEVICE_ANY, NULL, 0, 0, 0), 0);
+	T_EQ(phxfs_read(fd, PHXFS_DEVICE_ANY, (void *)T_PAGE, 0, 1, 0), -EFAULT);
+	T_EQ(phxfs_read(fd, PHXFS_DEVICE_ANY, host, -1, 1, 0), -EINVAL);
+	t_region_free(&r);
+	free(host);
+}
+
+static void count_end(void *arg, ssize_t result)
+{
+	((ssize_t *)arg)[0]++;
+	((ssize_t *)arg)[1] = result;
+}
+
+static void a_stream_transfer_tells_its_end(void)
+{
+	size_t n = 5000;
+	off_t zero = 0, at = 77;
+	ssize_t end[2] = { 0 };
+	char host[5000];
+	struct phxfs_stream_io io = { .size = sizeof(io), .op = PHXFS_OP_READ,
+				      .fd = t_file("f", 6000, 3, O_RDWR),
+				      .device_id = PHXFS_DEVICE_ANY, .buf = host, .nbytes = &n,
+				      .buf_offset = &zero, .f_offset = &at, .done = count_end,
+				      .arg = end };
+
+	T_EQ(phxfs_io_stream(&io), 0);
+	T_EQ(end[0], 1);
+	T_EQ(end[1], n);
+	T_PATTERN(host, n, 3, 77);
+	at = 5999;
+	T_EQ(phxfs_io_stream(&io), 0);
+	T_EQ(end[1], 1);
+	io.device_id = 0; /* in no registration */
+	T_EQ(phxfs_io_stream(&io), 0);
+	T_EQ(end[0], 3);
+	T_EQ(end[1], -EFAULT);
+	io.device_id = 63;
+	T_EQ(phxfs_io_stream(&io), -ENODEV);
+	io.device_id = -1;
+	io.op = 2;
+	T_EQ(phxfs_io_stream(&io), -EINVAL);
+	io.op = PHXFS_OP_WRITE;
+	io.done = NULL;
+	T_EQ(phxfs_io_stream(&io), -EINVAL);
+	io.size = 8;
+	T_EQ(phxfs_io_stream(&io), -EINVAL);
+	T_EQ(phxfs_io_stream(NULL), -EINVAL);
+	T_EQ(end[0], 3);
+}
+
 static const struct t_case cases[] = {
 	T_CASE(errors_of_descriptors_are_those_of_pread, .flags = T_PATHS | T_ENGINES),
 	T_CASE(errors_of_files_are_those_of_pwrite, .flags = T_PATHS | T_ENGINES),
@@ -502,6 +576,8 @@ static const struct t_case cases[] = {
 	T_CASE(edges_follow_the_file_and_not_its_name, .flags = T_PATHS),
 	T_CASE(an_edge_that_may_not_be_written_is_eacces, .flags = T_PATHS),
 	T_CASE(edges_never_write_a_neighbour_back, .flags = T_PATHS),
+	T_CASE(any_device_is_found, .flags = T_PATHS | T_ENGINES),
+	T_CASE(a_stream_transfer_tells_its_end),
 	T_CASE(appends_go_to_the_end_whatever_the_offset, .flags = T_PATHS),
 };
 

@@ -177,6 +177,67 @@ static void failures_do_not_stall(void)
 	close(fd);
 }
 
+struct end {
+	_Atomic int count;
+	_Atomic ssize_t result;
+};
+
+static void ended(void *arg, ssize_t result)
+{
+	struct end *e = arg;
+
+	e->result = result;
+	e->count++;
+}
+
+/* Device memory that nobody registered, and host memory, take their turn too. */
+static void memory_of_any_kind(void)
+{
+	int id = memory_device(), fd = gpu_file(LEN, 1, O_DIRECT);
+	char *p, *got = malloc(LEN), *want = malloc(LEN), *host = malloc(LEN);
+	struct phxfs_path_info info = { .size = sizeof(info) };
+	void *memory, *stream = new_stream();
+	off_t zero = 0, at = 4097;
+	struct end ends[3] = { 0 };
+	size_t n = LEN - 8192;
+
+	CHECK(got && want && host);
+	EQ(phxfs_mem_alloc(id, LEN, &memory), 0);
+	p = memory;
+	for (int i = 0; i < 3; i++) {
+		char *const buffers[] = { p, host, p + LEN - 4096 };
+		struct phxfs_stream_io io = { .size = sizeof(io), .op = PHXFS_OP_READ, .fd = fd,
+					      .device_id = PHXFS_DEVICE_ANY, .buf = buffers[i],
+					      .stream = stream, .nbytes = &n, .buf_offset = &zero,
+					      .f_offset = &at, .done = ended, .arg = &ends[i] };
+
+		EQ(phxfs_io_stream(&io), 0);
+	}
+	EQ(cu.stream_sync(stream), 0);
+	for (int i = 0; i < 3; i++) {
+		EQ(ends[i].count, 1);
+		EQ(ends[i].result, i == 2 ? -EFAULT : (ssize_t)n);
+	}
+	memory_get(got, p, n);
+	gpu_pattern(want, n, 1, 4097);
+	CHECK(!memcmp(got, want, n));
+	CHECK(!memcmp(host, want, n));
+
+	EQ(phxfs_read(fd, PHXFS_DEVICE_ANY, p, 100, 5000, 3), 5000);
+	memory_get(got, p + 100, 5000);
+	gpu_pattern(want, 5000, 1, 3);
+	CHECK(!memcmp(got, want, 5000));
+	EQ(phxfs_read(fd, PHXFS_DEVICE_ANY, p, LEN - 100, 101, 0), -EFAULT);
+	EQ(phxfs_read(fd, id, p, 0, 100, 0), -EFAULT);
+	EQ(phxfs_path_query(fd, PHXFS_DEVICE_ANY, p, 4096, 0, &info), 0);
+	EQ(info.reason, PHXFS_REASON_UNREGISTERED);
+	EQ(phxfs_mem_free(id, p), 0);
+	close(fd);
+	free(got);
+	free(want);
+	free(host);
+}
+
 struct user {
 	int id, fd, index;
 	pthread_t thread;
@@ -324,6 +385,7 @@ static const struct gpu_case cases[] = {
 	CASE(between_kernels),
 	CASE(arguments_are_read_late),
 	CASE(failures_do_not_stall),
+	CASE(memory_of_any_kind),
 	CASE(many_streams),
 	CASE(copies_behind_many_streams),
 	CASE(one_thread_fills_many_streams),
