@@ -425,9 +425,10 @@ ssize_t phxfs_read(int fd, int device_id, void *buf, off_t buf_offset, ssize_t n
  * @f_offset: file offset, bytes; with O_APPEND the data goes to the end of
  *	the file instead, as with pwrite(2) on Linux
  *
- * On an O_DIRECT descriptor an unaligned edge is written through a second,
- * buffered descriptor of the same file, so that neighbouring bytes are never
- * read and written back.
+ * On an O_DIRECT descriptor an unaligned edge (what lies in a page, of 4 KiB at
+ * least, that the request begins or ends in the middle of) is written through
+ * a second, buffered descriptor of the same file, so that neighbouring bytes
+ * are never read and written back, and neighbours may be written at once.
  *
  * Return: bytes written, or an error as phxfs_read(); -EACCES: an unaligned
  * edge needs the file opened again, and that is not permitted.

@@ -6,7 +6,8 @@
  * A direct part is first simply tried: when the kernel takes it, that is one
  * system call and nothing was asked about the descriptor. Only an -EINVAL
  * makes us look closer: on an O_DIRECT descriptor the request was unaligned,
- * and is then cut at multiples of the alignment:
+ * and is then cut at multiples of the alignment. A write that is not of whole
+ * pages is cut without being tried (phx_xfer_must_cut()):
  *
  *        head            middle (direct)             tail
  *    |....#####|###############################|######.....|   file blocks
@@ -406,6 +407,8 @@ static int direct_part(struct phx_xfer *x, struct phx_file *file, size_t at, siz
 	size_t n = 0;
 	int err;
 
+	if (phx_xfer_must_cut(x, at, len))
+		return write_unaligned(x, file, at, len, moved);
 	err = x->write ? phx_file_write(file, false, x->io + at, len, off, moved) :
 			 phx_file_read(file, false, x->io + at, len, off, moved);
 	phx_xfer_count(x, *moved);

@@ -326,6 +326,12 @@ int phx_xfer_flags(struct phx_xfer *x)
 	return x->flags;
 }
 
+bool phx_xfer_cuts(struct phx_xfer *x, size_t len)
+{
+	return len && x->path == PHXFS_PATH_DIRECT && phx_config.path != PHX_PATH_DIRECT &&
+	       phx_xfer_flags(x) & O_DIRECT;
+}
+
 int phx_xfer_fail(int err, bool write, int fd, size_t len, off_t off)
 {
 	const char *cure = NULL;
@@ -385,7 +391,8 @@ ssize_t phx_xfer_run(struct phx_xfer *x)
 {
 	ssize_t n;
 
-	if (x->path != PHXFS_PATH_DIRECT || x->len > PHXFS_IO_CHUNK)
+	if (x->path != PHXFS_PATH_DIRECT || x->len > PHXFS_IO_CHUNK ||
+	    phx_xfer_must_cut(x, 0, x->len))
 		return run_slow(x, 0);
 	n = x->write ? pwrite(x->fd, x->io, x->len, x->off) : pread(x->fd, x->io, x->len, x->off);
 	x->uncounted = n > 0 ? (size_t)n : 0;

@@ -342,7 +342,8 @@ static void submit_one(phxfs_queue_t *q, int op, const phxfs_io_req_t *r, void *
 			next_in_lane(q);
 		return;
 	}
-	if (q->ring && slot->x.path == PHXFS_PATH_DIRECT && slot->x.len && start_in_ring(q, slot))
+	if (q->ring && slot->x.path == PHXFS_PATH_DIRECT && slot->x.len &&
+	    !phx_xfer_must_cut(&slot->x, 0, slot->x.len) && start_in_ring(q, slot))
 		return;
 	q->jobs++;
 	start_job(q, slot, 0);

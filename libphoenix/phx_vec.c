@@ -52,7 +52,13 @@ static int resolve(struct vec *v, int device_id, const struct phxfs_iov *iov, of
 	return err;
 }
 
-/* The kernel's way, for buffers @first on; bytes, or -errno. */
+/* As phx_xfer_must_cut(), for @sum bytes of which the first are @x's. */
+static bool vec_cuts(struct phx_xfer *x, size_t sum)
+{
+	return ((size_t)x->off | sum) & (phx_file_page - 1) && phx_xfer_cuts(x, sum);
+}
+
+/* The kernel's way, for buffers @first on; bytes, -errno, or 0: not to be tried. */
 static ssize_t move_group(struct vec *v, int first, int n)
 {
 	struct iovec iov[GROUP];
@@ -69,7 +75,7 @@ static ssize_t move_group(struct vec *v, int first, int n)
 		iov[i] = (struct iovec){ x->io, x->len };
 		sum += x->len;
 	}
-	if (!n)
+	if (!n || (v->write && vec_cuts(&v->xfers[first], sum)))
 		return 0;
 	return v->write ? pwritev(v->fd, iov, n, off) : preadv(v->fd, iov, n, off);
 }

@@ -116,4 +116,20 @@ int phx_xfer_fail(int err, bool write, int fd, size_t len, off_t off);
 /* The descriptor's flags, asked for once. */
 int phx_xfer_flags(struct phx_xfer *x);
 
+/* Whether writes of @len bytes are cut at pages at all. */
+bool phx_xfer_cuts(struct phx_xfer *x, size_t len);
+
+/*
+ * Whether bytes @at .. @at + @len of a direct write must not be given to the
+ * kernel whole, though it may take them: they begin or end inside a page, on
+ * an O_DIRECT descriptor. A neighbour's edge may be in the page cache in that
+ * page, and would be written back over them.
+ */
+
+static inline bool phx_xfer_must_cut(struct phx_xfer *x, size_t at, size_t len)
+{
+	return x->write && (((size_t)x->off + at) | len) & (phx_file_page - 1) &&
+	       phx_xfer_cuts(x, len);
+}
+
 #endif

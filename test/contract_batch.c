@@ -491,6 +491,41 @@ static void mixed_requests_progress_over_the_smallest_pool(void)
 	t_region_free(&r);
 }
 
+/*
+ * Neighbours that meet inside a page, one of them aligned to the disk's blocks:
+ * the kernel would take that one direct while the other's edge is in the page
+ * cache. Then bytes are lost, or fsync(2) says EIO on some other descriptor.
+ */
+static void neighbours_in_a_page_do_not_spoil_each_other(void)
+{
+	enum { MANY = 128 };
+	phxfs_io_req_t reqs[MANY];
+	struct t_region r;
+	int fd, other;
+
+	t_need_direct();
+	t_region(&r, 0, MANY * 8192);
+	fd = t_file("f", MANY * 8192, 1, O_RDWR | O_DIRECT);
+	other = t_open("f", O_RDWR);
+	for (uint64_t round = 2; round < 2 + (uint64_t)t_scale(100); round++) {
+		size_t from = 0, to;
+
+		for (size_t i = 0; i < MANY; i++, from = to) {
+			/* of three borders two are the disk's */
+			to = (from & ~511UL) + 4096 + 512 * (1 + i % 7) + (i % 3 ? 0 : 100);
+			reqs[i] = (phxfs_io_req_t){ .fd = fd, .buf = r.p,
+						    .buf_offset = (off_t)from,
+						    .nbytes = to - from,
+						    .f_offset = (off_t)from };
+		}
+		t_fill(r.p, from, round, 0);
+		T_EQ(phxfs_write_batch(reqs, MANY), 0);
+		t_file_pattern(fd, 0, from, round, 0);
+		T_EQ(fsync(other), 0);
+	}
+	t_region_free(&r);
+}
+
 static void large_batches_work(void)
 {
 	enum { MANY = 20000 };
@@ -530,6 +565,7 @@ static const struct t_case cases[] = {
 	T_CASE(synchronous_batches_never_find_the_fifo_full, .flags = T_PATHS),
 	T_CASE(mixed_requests_progress_over_the_smallest_pool, .flags = T_PATHS | T_ENGINES,
 	       .env = "PHX_STAGING_SIZE_MB=1 PHX_IO_WORKERS=1"),
+	T_CASE(neighbours_in_a_page_do_not_spoil_each_other, .flags = T_ENGINES),
 	T_CASE(large_batches_work, .flags = T_PATHS | T_ENGINES),
 };
 

@@ -106,8 +106,9 @@ static inline bool fits_engine(struct phx_slice *slice)
 	flags = phx_xfer_flags(slice->x);
 	if (!slice->len || flags & O_APPEND)
 		return false;
-	return !through_chunk(slice) || !(flags & O_DIRECT) ||
-	       (!head_of(slice) && !below_cut(slice->len));
+	if (!through_chunk(slice))
+		return !phx_xfer_must_cut(slice->x, slice->at, slice->len);
+	return !(flags & O_DIRECT) || (!head_of(slice) && !below_cut(slice->len));
 }
 
 /* The engine is full, short of memory, or not made for this file: by hand. */
