@@ -402,7 +402,8 @@ int phxfs_memcpy_from(int device_id, void *host_dst, const void *dev_src, size_t
  * Return: bytes read, fewer than @nbyte only at the end of the file or before
  * an error; -EFAULT: the range is not wholly inside one registration of the
  * device (PHXFS_DEVICE_ANY: one allocation); -EINVAL: negative or wrapping
- * size or offset; -EOPNOTSUPP: PHX_PATH=direct and this request cannot go direct; or the errno that
+ * size or offset; -EOPNOTSUPP: PHX_PATH=direct and this request cannot go
+ * direct; or the errno that
  * pread(2) gives.
  *
  * Where an O_DIRECT descriptor cannot serve a request (an unaligned edge of a
