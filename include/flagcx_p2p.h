@@ -263,7 +263,8 @@ int flagcxP2pEngineCreateWith(const FlagcxP2pEngineOptions *options, FlagcxP2pEn
  *
  * Cancels its transfers, says goodbye to its peers, drops its registrations
  * and connections and joins its threads. When it returns no memory is touched
- * any more.
+ * any more. Notifications that were sent go out first: a peer that takes
+ * nothing for 3 s, or is not done in 30 s, loses the rest.
  */
 void flagcxP2pEngineDestroy(FlagcxP2pEngine *engine);
 
@@ -373,7 +374,9 @@ FlagcxP2pConn *flagcxP2pEngineConnect(FlagcxP2pEngine *engine, const char *ipAdd
  * @ipAddrBufLen: room in it
  * @remoteGpuIdx: OUT: the peer's device, -1: none
  *
- * Any number of threads may wait. The caller destroys the connection.
+ * Any number of threads may wait. The caller destroys the connection. A peer
+ * that has come and gone is accepted all the same, as a broken connection; the
+ * last 64 of such are kept.
  *
  * Return: a connection; NULL: bad arguments, StopAccept or destruction.
  */
@@ -393,7 +396,8 @@ int flagcxP2pEngineStartListener(FlagcxP2pConn *conn);
  * @conn: NULL or stale does nothing
  *
  * Transfers on it end as CANCELED. When it returns none of their memory is
- * touched any more. The peer is told.
+ * touched any more. The peer is told. Notifications sent before still go out,
+ * behind the call's back, in the time that flagcxP2pEngineDestroy() gives them.
  */
 void flagcxP2pEngineConnDestroy(FlagcxP2pConn *conn);
 

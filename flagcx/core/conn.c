@@ -179,6 +179,9 @@ void p2p_conn_destroy(struct p2p_conn *c)
 {
 	if (!p2p_conn_leave(c))
 		return;
+	pthread_mutex_lock(&c->engine->accept_lock);
+	p2p_list_del(&c->accept_link);
+	pthread_mutex_unlock(&c->engine->accept_lock);
 	p2p_conn_break(c, -ECANCELED);
 	wait_quiet(c);
 	p2p_xfer_forget(c);
@@ -206,7 +209,7 @@ void p2p_conn_release(void *object)
 		free(b);
 	}
 	if (c->note)
-		p2p_note_free(c->note);
+		p2p_note_free(e, c->note);
 	free(c->rx);
 	p2p_remote_destroy(&c->remote);
 	pthread_mutex_destroy(&c->tasks_lock);

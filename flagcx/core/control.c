@@ -12,14 +12,19 @@
  */
 #include "net_adaptor.h"
 
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define LINGER_MS 1000
+#define LINGER_MS 1000     /* for the peer's end, once it has everything */
+#define LINGER_SEND_MS 3000 /* for the next byte that the peer takes */
+#define LINGER_MAX_MS 30000
+#define BACKLOG 64u         /* broken connections that an Accept may still find */
 #define PAUSE_MS 100
 #define RX_CHUNK 4096u
 
@@ -158,7 +163,7 @@ static int rx_parse(struct p2p_conn *c)
 	return rc;
 }
 
-/* Everything that has come; what came before the end still counts. */
+/* Everything that has come. 0; 1: the peer says no more; -errno. */
 static int session_read(struct p2p_conn *c)
 {
 	for (;;) {
@@ -173,32 +178,56 @@ static int session_read(struct p2p_conn *c)
 		if (n < 0)
 			return errno == EAGAIN ? 0 : -errno;
 		if (n == 0)
-			return -ECONNRESET;
+			return 1;
 		c->last_rx = p2p_now_ns();
 		c->rx_len += (size_t)n;
-		if (c->closing)
+		if (c->closing && !c->listening)
 			c->rx_len = 0; /* nobody listens any more; only the end matters */
-		rc = c->closing ? 0 : rx_parse(c);
+		else
+			rc = rx_parse(c);
 		if (rc)
 			return rc;
 	}
 }
 
-/* Nobody will take it: broken before accepted, or the engine's own. */
-static void reap(struct p2p_conn *c)
+/* The oldest conn that broke before it was accepted, if there are too many; a user more. */
+static struct p2p_conn *forgotten(struct p2p_engine *e)
 {
-	struct p2p_engine *e = c->engine;
-	bool ours;
+	struct p2p_conn *oldest = NULL;
+	unsigned int broken = 0;
 
 	pthread_mutex_lock(&e->accept_lock);
-	ours = atomic_exchange(&c->owned, false);
-	if (!p2p_list_empty(&c->accept_link)) {
-		p2p_list_del(&c->accept_link);
-		ours = true;
+	for (struct p2p_list *i = e->accepted.prev; i != &e->accepted; i = i->prev) {
+		struct p2p_conn *c = p2p_list_entry(i, struct p2p_conn, accept_link);
+
+		if (!atomic_load(&c->error))
+			continue;
+		oldest = c;
+		broken++;
+	}
+	if (broken > BACKLOG) {
+		p2p_list_del(&oldest->accept_link);
+		p2p_conn_ref(oldest);
 	}
 	pthread_mutex_unlock(&e->accept_lock);
-	if (ours)
+	return broken > BACKLOG ? oldest : NULL;
+}
+
+/*
+ * Nobody else destroys the engine's own. One that waits to be accepted is kept
+ * a while: what its peer said may be asked about, and an Accept that comes late
+ * must not wait for a peer that has come and gone.
+ */
+static void reap(struct p2p_conn *c)
+{
+	struct p2p_conn *old;
+
+	if (atomic_exchange(&c->owned, false))
 		p2p_conn_destroy(c);
+	while ((old = forgotten(c->engine)) != NULL) {
+		p2p_conn_destroy(old);
+		p2p_conn_put(old);
+	}
 }
 
 static void session_end(struct p2p_conn *c)
@@ -234,14 +263,15 @@ static void on_session(struct p2p_source *source, uint32_t events)
 	if (events & ~(uint32_t)EPOLLOUT)
 		rc = session_read(c);
 	if (!c->closing) {
-		if (rc)
-			p2p_conn_break(c, rc); /* comes back through the inbox */
+		if (rc) /* comes back through the inbox */
+			p2p_conn_break(c, rc > 0 ? -ECONNRESET : rc);
 		return;
 	}
-	if (rc)
+	if (rc < 0)
 		c->linger_until = 0;
 	else
 		session_shut(c);
+	c->ended |= rc > 0;
 }
 
 /* ------------------------------------------------------------------ inboxes */
@@ -282,19 +312,71 @@ static struct p2p_conn *inbox_take(struct p2p_control *ctl, struct p2p_list *inb
 	return c;
 }
 
+/* Bytes said that the peer's host has not acknowledged. */
+static uint64_t unheard(struct p2p_conn *c)
+{
+	uint64_t n = 0;
+	int queued = 0;
+
+	pthread_mutex_lock(&c->tx_lock);
+	for (struct p2p_txbuf *b = c->tx; b; b = b->next)
+		n += b->len - b->sent;
+	pthread_mutex_unlock(&c->tx_lock);
+	return ioctl(c->fd, SIOCOUTQ, &queued) ? n : n + (uint64_t)queued;
+}
+
+/* A closing session lives on while something goes or comes. */
+static void linger(struct p2p_conn *c, uint64_t now)
+{
+	uint64_t left = unheard(c);
+	uint64_t ms = left ? LINGER_SEND_MS : LINGER_MS;
+
+	if (c->ended && !left)
+		c->linger_end = 0;
+	if (left < c->linger_left || !c->linger_until)
+		c->linger_until = now + ms * P2P_NS_PER_MS;
+	else if (c->listening && c->last_rx + LINGER_MS * P2P_NS_PER_MS > c->linger_until)
+		c->linger_until = c->last_rx + LINGER_MS * P2P_NS_PER_MS;
+	c->linger_left = left;
+}
+
+/*
+ * Both ends of an orderly end get across what was said: the one that parts
+ * sends what waits, and the one that is left, which learns of it by the first
+ * of its streams that ends, still reads what came on this one. A peer that
+ * broke the rules, or fell silent, is not waited for.
+ */
 static void begin_close(struct p2p_conn *c)
 {
-	int err = atomic_load(&c->error);
+	int err = atomic_load(&c->error), rc;
+	uint64_t now = p2p_now_ns();
 
 	if (p2p_list_empty(&c->session_link))
 		p2p_list_add_tail(&c->engine->control->sessions, &c->session_link);
 	c->closing = true;
-	/* an orderly end lets the last notifications out; anything else has no use for it */
-	c->linger_until = err == -ECANCELED ? p2p_now_ns() + LINGER_MS * P2P_NS_PER_MS : 0;
-	if (c->linger_until) {
-		p2p_session_flush(c);
-		session_shut(c);
-	}
+	c->listening = err != -ECANCELED && err != -EPROTO;
+	if (err == -EPROTO || err == -ETIMEDOUT)
+		return;
+	rc = session_read(c);
+	if (rc < 0)
+		return;
+	c->ended = rc;
+	c->linger_end = now + LINGER_MAX_MS * P2P_NS_PER_MS;
+	p2p_session_flush(c);
+	session_shut(c);
+	linger(c, now);
+}
+
+/* Has a closing session done all it can? */
+static bool lingered(struct p2p_control *ctl, struct p2p_conn *c, uint64_t now)
+{
+	if (!c->linger_until)
+		return true;
+	linger(c, now);
+	/* nobody is left to take what would still come */
+	if (c->listening && !c->linger_left && atomic_load(&ctl->stopping))
+		return true;
+	return now >= c->linger_until || now >= c->linger_end;
 }
 
 static void take_inboxes(struct p2p_control *ctl)
@@ -381,7 +463,7 @@ static int tick(struct p2p_control *ctl)
 		after = i->next;
 		if (!c->closing)
 			watch(c, now);
-		else if (now >= c->linger_until)
+		else if (lingered(ctl, c, now))
 			session_end(c);
 		else
 			timeout = P2P_MIN(timeout, 20);
@@ -446,15 +528,19 @@ void p2p_control_stop_accept(struct p2p_engine *e)
 void p2p_control_accepted(struct p2p_conn *c)
 {
 	struct p2p_engine *e = c->engine;
+	bool stopped;
 
 	pthread_mutex_lock(&e->accept_lock);
-	if (e->rpc_server) {
+	stopped = e->accept_stopped;
+	if (e->rpc_server || stopped) {
 		atomic_store(&c->owned, true);
 	} else {
 		p2p_list_add_tail(&e->accepted, &c->accept_link);
 		pthread_cond_signal(&e->accept_cond);
 	}
 	pthread_mutex_unlock(&e->accept_lock);
+	if (stopped) /* it came in that very moment: nobody will take it */
+		p2p_conn_break(c, -ECANCELED);
 }
 
 /* ------------------------------------------------------------------- thread */

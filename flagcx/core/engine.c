@@ -162,7 +162,7 @@ static void fini_lists(struct p2p_engine *e)
 		struct p2p_note *n = p2p_list_entry(e->notes.next, struct p2p_note, link);
 
 		p2p_list_del(&n->link);
-		p2p_note_free(n);
+		p2p_note_free(e, n);
 	}
 	for (unsigned int i = 0; i < e->shards; i++)
 		pthread_mutex_destroy(&e->shard[i].lock);

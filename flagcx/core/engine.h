@@ -169,13 +169,17 @@ struct p2p_conn {
 	struct p2p_list session_link; /* control->sessions; control thread */
 	struct p2p_list inbox_link;   /* control's inboxes; its lock */
 	bool closing, shut;           /* control thread */
+	bool listening;               /* closing, and what the peer said last still counts */
+	bool ended;                   /* closing, and the peer says no more; it may listen yet */
 	int fd;                       /* tx_lock to use, control thread to close */
 	pthread_mutex_t tx_lock;
 	struct p2p_txbuf *tx, **tx_end; /* tx_lock */
 	uint64_t last_rx;             /* ns; control thread */
 	_Atomic uint64_t last_data;   /* ns; workers */
 	_Atomic uint64_t last_tx;     /* ns */
-	uint64_t linger_until;        /* closing: ns; control thread */
+	uint64_t linger_until;        /* closing: ns, moved on by progress; control thread */
+	uint64_t linger_end;          /* closing: ns, whatever happens; control thread */
+	uint64_t linger_left;         /* closing: bytes that the peer has not got */
 	uint8_t *rx;
 	size_t rx_len, rx_cap;
 	struct p2p_note *note;        /* being put together */
@@ -242,7 +246,7 @@ struct p2p_engine {
 
 	pthread_mutex_t accept_lock;
 	pthread_cond_t accept_cond;
-	struct p2p_list accepted;  /* accept_lock */
+	struct p2p_list accepted;  /* waits for an Accept, broken or not; accept_lock */
 	bool accept_stopped;       /* accept_lock */
 	bool rpc_server;           /* accept_lock */
 
@@ -252,6 +256,7 @@ struct p2p_engine {
 
 	pthread_mutex_t notif_lock;
 	struct p2p_list notes;     /* notif_lock */
+	_Atomic uint64_t notes_cost; /* of those, and of those coming in */
 
 	_Atomic bool destroying;
 	_Atomic uint32_t released; /* a futex: no user is left */
@@ -390,7 +395,7 @@ int p2p_session_query(struct p2p_conn *c, uint64_t va, uint64_t len, struct p2p_
 /* ------------------------------------------------------------------ notif.c */
 
 int p2p_notif_part(struct p2p_conn *c, const struct p2p_msg *m, const uint8_t *payload);
-void p2p_note_free(struct p2p_note *note);
+void p2p_note_free(struct p2p_engine *e, struct p2p_note *note);
 
 /* ---------------------------------------------------------------- connect.c */
 

@@ -146,8 +146,23 @@ int flagcxP2pEngineSendNotif(FlagcxP2pConn *conn, FlagcxP2pNotifyMsg *notifyMsg)
 
 /* ----------------------------------------------------------------- receiving */
 
-void p2p_note_free(struct p2p_note *note)
+/* What all peers at once may leave here; those that are gone count, too. */
+static uint64_t notes_max(const struct p2p_engine *e)
 {
+	return P2P_NOTIF_MSG_MAX + CREDIT * (uint64_t)e->config.g.notifMaxPeers;
+}
+
+static void note_account(struct p2p_engine *e, const struct p2p_note *n, bool add)
+{
+	if (add)
+		atomic_fetch_add_explicit(&e->notes_cost, n->cost, memory_order_relaxed);
+	else
+		atomic_fetch_sub_explicit(&e->notes_cost, n->cost, memory_order_relaxed);
+}
+
+void p2p_note_free(struct p2p_engine *e, struct p2p_note *note)
+{
+	note_account(e, note, false);
 	free(note->bytes);
 	free(note);
 }
@@ -201,6 +216,9 @@ static int note_begin(struct p2p_conn *c, const uint8_t *payload)
 	/* the sender counts as we do; beyond it does not keep to the rules */
 	if (held && held + cost_of(h.name_len, h.msg_len) > CREDIT)
 		return -EPROTO;
+	/* peers that say much and go, one after the other */
+	if (atomic_load(&c->engine->notes_cost) > notes_max(c->engine))
+		return -ENOBUFS;
 	n = calloc(1, sizeof(*n));
 	if (!n)
 		return -ENOMEM;
@@ -209,6 +227,7 @@ static int note_begin(struct p2p_conn *c, const uint8_t *payload)
 	n->name_len = h.name_len;
 	n->msg_len = h.msg_len;
 	atomic_fetch_add(&c->notes_held, n->cost);
+	note_account(c->engine, n, true);
 	c->note = n;
 	return note_reserve(n, 2);
 }
@@ -300,7 +319,8 @@ int flagcxP2pEngineGetNotifsV(FlagcxP2pEngine *engine, FlagcxP2pNotif *out, int 
 			.conn = p2p_handle_pointer(n->conn),
 		};
 		taken(n);
-		free(n); /* its bytes are the caller's now */
+		n->bytes = NULL; /* they are the caller's now */
+		p2p_note_free(e, n);
 	}
 	p2p_engine_put(e);
 	return got;
@@ -331,7 +351,7 @@ int flagcxP2pEngineGetNotifs(FlagcxP2pNotifyMsg *msgs, int cap)
 			       (size_t)note->msg_len);
 			got++;
 			taken(note);
-			p2p_note_free(note);
+			p2p_note_free(engines[i], note);
 		}
 		p2p_engine_put(engines[i]);
 	}

@@ -33,21 +33,17 @@ FlagcxP2pConn *flagcxP2pEngineConnect(FlagcxP2pEngine *engine, const char *ipAdd
 	return conn;
 }
 
-/*
- * The next conn that is still whole; NULL: none. One that broke before anyone
- * took it stays for the control thread, which destroys it. accept_lock held.
- */
+/* The oldest, with one more user: destruction of the engine may take the owner's. */
 static struct p2p_conn *next_accepted(struct p2p_engine *e)
 {
-	for (struct p2p_list *i = e->accepted.next; i != &e->accepted; i = i->next) {
-		struct p2p_conn *c = p2p_list_entry(i, struct p2p_conn, accept_link);
+	struct p2p_conn *c = NULL;
 
-		if (atomic_load(&c->error))
-			continue;
+	if (!p2p_list_empty(&e->accepted)) {
+		c = p2p_list_entry(e->accepted.next, struct p2p_conn, accept_link);
 		p2p_list_del(&c->accept_link);
-		return c;
+		p2p_conn_ref(c);
 	}
-	return NULL;
+	return c;
 }
 
 FlagcxP2pConn *flagcxP2pEngineAccept(FlagcxP2pEngine *engine, char *ipAddrBuf,
@@ -73,6 +69,7 @@ FlagcxP2pConn *flagcxP2pEngineAccept(FlagcxP2pEngine *engine, char *ipAddrBuf,
 		snprintf(ipAddrBuf, ipAddrBufLen, "%s", c->peer_ip);
 		*remoteGpuIdx = c->peer_device;
 		conn = p2p_handle_pointer(c->handle);
+		p2p_conn_put(c);
 	} else {
 		errno = -p2p_fail(-ESHUTDOWN, "accept: stopped");
 	}

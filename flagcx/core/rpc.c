@@ -15,9 +15,26 @@
 #define DELAY_FIRST_MS 500
 #define DELAY_MAX_MS 4000
 
+/* The next that came before the server was started, the engine's from now on; a user more. */
+static struct p2p_conn *adopt(struct p2p_engine *e)
+{
+	struct p2p_conn *c = NULL;
+
+	pthread_mutex_lock(&e->accept_lock);
+	if (!p2p_list_empty(&e->accepted)) {
+		c = p2p_list_entry(e->accepted.next, struct p2p_conn, accept_link);
+		p2p_list_del(&c->accept_link);
+		p2p_conn_ref(c);
+		atomic_store(&c->owned, true);
+	}
+	pthread_mutex_unlock(&e->accept_lock);
+	return c;
+}
+
 int flagcxP2pEngineStartRpcServer(FlagcxP2pEngine *engine)
 {
 	struct p2p_engine *e = p2p_engine_get(engine);
+	struct p2p_conn *c;
 	int rc = 0;
 
 	if (!e)
@@ -27,15 +44,13 @@ int flagcxP2pEngineStartRpcServer(FlagcxP2pEngine *engine)
 		rc = -ESHUTDOWN;
 	else
 		e->rpc_server = true;
-	/* what has come already is the engine's too */
-	while (!rc && !p2p_list_empty(&e->accepted)) {
-		struct p2p_conn *c = p2p_list_entry(e->accepted.next, struct p2p_conn,
-						    accept_link);
-
-		p2p_list_del(&c->accept_link);
-		atomic_store(&c->owned, true);
-	}
 	pthread_mutex_unlock(&e->accept_lock);
+	while (!rc && (c = adopt(e)) != NULL) {
+		/* the control thread may be done with one that has broken */
+		if (atomic_load(&c->error) && atomic_exchange(&c->owned, false))
+			p2p_conn_destroy(c);
+		p2p_conn_put(c);
+	}
 	p2p_engine_put(e);
 	return rc ? p2p_fail(rc, "RPC server: accepting was stopped") : 0;
 }
@@ -75,18 +90,26 @@ void p2p_rpc_forget(struct p2p_engine *e)
 	}
 }
 
-/* The session's conn if it can be used, with one more user. */
-static struct p2p_conn *usable(struct p2p_session_cache *s)
+/*
+ * The session's conn if it can be used, with one more user. One that broke, or
+ * failed before its caller's eyes, makes room for a new one; its destruction
+ * waits for workers, so not with the lock.
+ */
+static struct p2p_conn *usable(struct p2p_engine *e, struct p2p_session_cache *s)
 {
 	struct p2p_conn *c = s->conn ? p2p_conn_get(p2p_handle_pointer(s->conn)) : NULL;
 
 	if (!c || !p2p_conn_check(c))
 		return c;
-	/* broken, or failed before its caller's eyes: make room for a new one */
 	s->conn = 0;
+	s->busy = true;
+	pthread_mutex_unlock(&e->sessions_lock);
 	if (atomic_exchange(&c->owned, false))
 		p2p_conn_destroy(c);
 	p2p_conn_put(c);
+	pthread_mutex_lock(&e->sessions_lock);
+	s->busy = false;
+	pthread_cond_broadcast(&e->sessions_cond);
 	return NULL;
 }
 
@@ -134,7 +157,7 @@ static int get_conn(struct p2p_engine *e, const char *session, struct p2p_conn *
 		rc = -ENOMEM;
 	else if (atomic_load(&e->destroying))
 		rc = p2p_fail(-ESHUTDOWN, "session %s: the engine is being destroyed", session);
-	else if ((*out = usable(s)) != NULL)
+	else if ((*out = usable(e, s)) != NULL)
 		rc = 0;
 	else if (p2p_now_ns() < s->not_before)
 		rc = p2p_fail(-EHOSTUNREACH, "session %s: not reached just now, tried again later",

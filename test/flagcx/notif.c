@@ -143,7 +143,7 @@ static void credit_bounds_what_is_not_taken(void)
 	TP_CHECK(strstr(flagcxP2pLastError(), "does not take"));
 	start = tp_now();
 	TP_EQ(flagcxP2pEngineSendNotifV(p.ab, "x", 1, msg, size), -ENOBUFS);
-	TP_CHECK(tp_now() - start > 0.9 && tp_now() - start < 3);
+	TP_CHECK(tp_now() - start > 0.9 && tp_now() - start < 20);
 	TP_OK(flagcxP2pEngineConnStatus(p.ab)); /* it is alive all the same */
 	n = take_one(p.b);
 	flagcxP2pNotifFree(&n);
@@ -193,7 +193,7 @@ static void engines_do_not_steal_from_each_other(void)
 		TP_EQ(flagcxP2pEngineSendNotif(c, &m), (int)sizeof(m));
 	}
 	for (int i = 0; i < 4; i++)
-		TP_WITHIN(5, tp_stats(to[i]).notifs_received == 1);
+		TP_WITHIN(20, tp_stats(to[i]).notifs_received == 1);
 	flagcxP2pEngineDestroy(to[0]); /* with it goes its own, and nothing else */
 	n = take_one(to[1]);
 	TP_EQ(*(char *)n.msg, '1');
@@ -220,7 +220,7 @@ static void large_ones_wait_for_the_call_that_can_take_them(void)
 
 	TP_OK(flagcxP2pEngineSendNotifV(p.ab, "a", 1, big, sizeof(big)));
 	TP_OK(flagcxP2pEngineSendNotifV(p.ab, "b", 1, "small", 5));
-	TP_WITHIN(5, tp_stats(p.b).notifs_received == 2);
+	TP_WITHIN(20, tp_stats(p.b).notifs_received == 2);
 	TP_EQ(flagcxP2pEngineGetNotifs(m, 4), 1);
 	TP_CHECK(!strcmp(m[0].msg, "small"));
 	n = take_one(p.b);
@@ -265,9 +265,73 @@ static void last_words_arrive(void)
 		TP_EQ(atoi(n.msg), i);
 		flagcxP2pNotifFree(&n);
 	}
-	TP_WITHIN(5, flagcxP2pEngineConnStatus(d) == -ECONNRESET);
+	TP_WITHIN(20, flagcxP2pEngineConnStatus(d) == -ECONNRESET);
 	tp_kill(p, SIGKILL);
 	flagcxP2pEngineDestroy(e);
+}
+
+/* More than the kernel takes for a peer that hears nothing for a while, then an orderly end. */
+static void last_words_reach_a_slow_peer(void)
+{
+	FlagcxP2pEngine *e = tp_engine();
+	struct tp_server s;
+	FlagcxP2pConn *c;
+	size_t size = 1 << 20;
+	char *msg = calloc(1, size);
+	int n = 0, total = 0;
+	double until;
+
+	tp_serve(&s, 4096, 0, NULL);
+	c = tp_connect(e, &s);
+	kill(s.peer->pid, SIGSTOP);
+	for (int i = 0; i < 30; i++)
+		TP_OK(flagcxP2pEngineSendNotifV(c, "x", 1, msg, size));
+	flagcxP2pEngineConnDestroy(c);
+	tp_sleep(1.5);
+	kill(s.peer->pid, SIGCONT);
+	flagcxP2pEngineDestroy(e);
+	for (until = tp_now() + 20; total < 30 && tp_now() < until; total += n) {
+		tp_say(s.peer, "notifs");
+		TP_EQ(sscanf(tp_hear(s.peer, 20), "notifs %d", &n), 1);
+	}
+	TP_EQ(total, 30);
+	free(msg);
+	tp_quit(s.peer, 20);
+}
+
+/* A peer that has come and gone is still accepted, and what it said is there. */
+static void who_has_gone_is_accepted_late(void)
+{
+	enum { KEPT = 64 };
+	FlagcxP2pEngine *to = tp_engine();
+	int port = flagcxP2pEngineGetRpcPort(to), gpu, fds = tp_fds();
+	FlagcxP2pConn *c;
+	FlagcxP2pNotif n;
+	char ip[64];
+
+	for (int i = 0; i < KEPT + 10; i++) {
+		FlagcxP2pEngine *e = tp_engine();
+
+		c = flagcxP2pEngineConnect(e, "::1", 0, port, false);
+		TP_OK(flagcxP2pEngineSendNotifV(c, "", 0, &i, sizeof(i)));
+		flagcxP2pEngineDestroy(e);
+	}
+	TP_WITHIN(20, tp_stats(to).notifs_received == KEPT + 10);
+	TP_WITHIN(20, tp_stats(to).connections == 0);
+	TP_WITHIN(20, tp_fds() == fds);
+	/* the oldest are forgotten, their words are not */
+	for (int i = 0; i < KEPT + 10; i++) {
+		n = take_one(to);
+		TP_EQ(*(int *)n.msg, i);
+		if (i >= 10) {
+			c = flagcxP2pEngineAccept(to, ip, sizeof(ip), &gpu);
+			TP_CHECK(c != NULL && c == n.conn);
+			TP_EQ(flagcxP2pEngineConnStatus(c), -ECONNRESET);
+			flagcxP2pEngineConnDestroy(c);
+		}
+		flagcxP2pNotifFree(&n);
+	}
+	flagcxP2pEngineDestroy(to);
 }
 
 /* A notification sent after a write never comes before its bytes. */
@@ -304,8 +368,10 @@ static const struct tp_case cases[] = {
 	TP_CASE(engines_do_not_steal_from_each_other),
 	TP_CASE(large_ones_wait_for_the_call_that_can_take_them),
 	TP_CASE(last_words_arrive),
+	TP_CASE(last_words_reach_a_slow_peer),
+	TP_CASE(who_has_gone_is_accepted_late),
 	TP_CASE(a_notification_follows_its_data),
 };
-static const struct tp_role roles[] = { { "parting", role_parting } };
+static const struct tp_role roles[] = { TP_SERVER, { "parting", role_parting } };
 
 TP_MAIN(cases, roles)

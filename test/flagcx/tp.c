@@ -736,6 +736,13 @@ void tp_pair_start(struct tp_pair *p, FlagcxP2pEngine *e, const struct tp_server
 	tp_sleep(0.3);
 }
 
+void tp_pair_moves(struct tp_pair *p)
+{
+	long ours = p->n[0], control = p->n[1];
+
+	TP_WITHIN(30, p->n[0] >= ours + 100 && p->n[1] >= control + 100);
+}
+
 static int by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;

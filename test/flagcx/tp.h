@@ -178,6 +178,8 @@ struct tp_pair {
 };
 
 void tp_pair_start(struct tp_pair *p, FlagcxP2pEngine *e, const struct tp_server *well);
+/* Both go on: a hundred more writes of each, whatever else happens. */
+void tp_pair_moves(struct tp_pair *p);
 /* Writes of ours for each of the control's, the median of three windows of a second. */
 double tp_pair_share(struct tp_pair *p);
 void tp_pair_stop(struct tp_pair *p);
