@@ -26,6 +26,11 @@ function(phx_add_script NAME)
 	if(NOT T_TIMEOUT)
 		set(T_TIMEOUT 120)
 	endif()
+	if(PHX_SANITIZE)
+		math(EXPR T_TIMEOUT "${T_TIMEOUT} * 5")
+		# children of a process with threads start threads of their own
+		list(APPEND T_ENV "TSAN_OPTIONS=die_after_fork=0")
+	endif()
 	add_test(NAME ${NAME} COMMAND ${T_COMMAND})
 	set_tests_properties(${NAME} PROPERTIES LABELS ${T_TIER}
 		TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77 ENVIRONMENT "${T_ENV}")

