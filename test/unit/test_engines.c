@@ -231,7 +231,6 @@ static void *sleep_until_woken(void *arg)
 	s->ops->wait(s->e, NULL);
 	atomic_store(&s->stage, 2);
 	s->ops->reap(s->e);
-	s->ops->destroy(s->e);
 	return NULL;
 }
 
@@ -251,6 +250,7 @@ static void wake_ends_a_wait(void **state)
 	s.ops->wake(s.e);
 	pthread_join(t, NULL);
 	assert_int_equal(atomic_load(&s.stage), 2);
+	s.ops->destroy(s.e); /* no thread may be in wake() any more */
 }
 
 static void tell(const struct phx_engine_ops *ops, struct phx_engine *e, bool shared)
