@@ -157,21 +157,29 @@ static void set_free(struct phx_chunk_pool *pool, size_t from, size_t to)
 	pool->backed = to;
 }
 
-/* One more segment of host memory, with the lock held; false: there is none. */
+/*
+ * One more segment of host memory, with the lock held; a short one, and the
+ * last, where a whole one cannot be had. False: there is none.
+ */
 static bool grow(struct phx_chunk_pool *pool)
 {
 	const struct devconn_ops *ops = pool->dev ? pool->dev->ops : &host_connector;
 	size_t left = pool->size - pool->backed;
-	size_t len = left < SEGMENT ? left : SEGMENT;
+	size_t whole = left < SEGMENT ? left : SEGMENT, len = whole;
 	struct segment *segment = &pool->segments[pool->backed / SEGMENT];
 	void *memory;
 
 	if (!len)
 		return false;
-	if (ops->host_alloc(pool->dev ? pool->dev->id : 0, len, &memory)) {
-		pool->size = pool->backed; /* that is all */
-		return false;
+	while (ops->host_alloc(pool->dev ? pool->dev->id : 0, len, &memory)) {
+		if (len == UNIT) {
+			pool->size = pool->backed; /* that is all */
+			return false;
+		}
+		len = (len / 2 + UNIT - 1) & ~(UNIT - 1);
 	}
+	if (len < whole)
+		pool->size = pool->backed + len;
 	segment->io = memory;
 	segment->device = memory;
 	set_free(pool, pool->backed, pool->backed + len);

@@ -76,10 +76,9 @@ static void no_more_descriptors(void)
 	_exit(0); /* a leak checker at exit would want a descriptor, too */
 }
 
-static void little_memory(void)
+/* Leaves the process @more bytes of address space. */
+static void limit_memory(unsigned long more)
 {
-	int fd = stress_file(COUNT * LEN, O_RDONLY);
-	unsigned char *memory = stress_memory(COUNT * LEN);
 	struct rlimit limit = { 0, RLIM_INFINITY };
 	char line[256];
 	FILE *status = fopen("/proc/self/status", "r");
@@ -91,10 +90,29 @@ static void little_memory(void)
 	while (fgets(line, sizeof(line), status))
 		sscanf(line, "VmSize: %lu", &kib);
 	fclose(status);
-	/* Room for a thread's stack or two and a part of the pool. */
-	limit.rlim_cur = kib * 1024 + (48UL << 20);
+	limit.rlim_cur = kib * 1024 + more;
 	CHECK(!setrlimit(RLIMIT_AS, &limit));
+}
+
+static void little_memory(void)
+{
+	int fd = stress_file(COUNT * LEN, O_RDONLY);
+	unsigned char *memory = stress_memory(COUNT * LEN);
+
+	/* Room for a thread's stack or two and a part of the pool. */
+	limit_memory(48UL << 20);
 	use(fd, memory);
+}
+
+/* No stack for a worker, no whole segment of the pool. */
+static void hardly_any_memory(void)
+{
+	int fd = stress_file(COUNT * LEN, O_RDONLY);
+	unsigned char *memory = stress_memory(COUNT * LEN);
+
+	limit_memory(4UL << 20);
+	EQ(phxfs_read(fd, 0, memory, 0, COUNT * LEN, 0), COUNT * LEN);
+	check(memory);
 }
 
 static void nothing(int sig)
@@ -200,6 +218,7 @@ static const struct stress_case cases[] = {
 	{ "no_more_descriptors_bounce", no_more_descriptors, "PHX_PATH=bounce", 30 },
 	{ "little_memory", little_memory, NULL, 30 },
 	{ "little_memory_bounce", little_memory, "PHX_PATH=bounce PHX_STAGING_SIZE_MB=1024", 30 },
+	{ "hardly_any_memory_bounce", hardly_any_memory, "PHX_PATH=bounce", 30 },
 	{ "storm_of_signals", storm_of_signals, NULL, 60 },
 	{ "storm_of_signals_sync", storm_of_signals, "PHX_IO_ENGINE=sync", 60 },
 	{ "storm_of_signals_bounce", storm_of_signals, "PHX_PATH=bounce PHX_STAGING_SIZE_MB=1",
