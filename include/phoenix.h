@@ -236,6 +236,26 @@ int phxfs_find_device_bdf(const char *bdf);
  */
 int phxfs_pointer_device(const void *addr);
 
+struct phxfs_pointer_info {
+	uint32_t size;       /* IN: sizeof(struct phxfs_pointer_info) */
+	int32_t device;      /* device id */
+	uint64_t base;       /* the allocation that the address lies in */
+	uint64_t length;     /* of the allocation, bytes */
+	uint64_t buffer_id;  /* differs when the address is allocated anew; 0: not known */
+};
+
+/**
+ * phxfs_pointer_info - the allocation that an address lies in
+ * @addr: any address
+ * @len: bytes that are of interest: neighbours up to @addr + @len, mapped side
+ *	by side, count as one allocation
+ * @info: OUT; its size field must be set; no more than that is written
+ *
+ * Return: 0; -ENOENT: plain host memory (on HOST devices: memory that
+ * phxfs_mem_alloc() did not make); -EINVAL: @info is NULL or its size too small.
+ */
+int phxfs_pointer_info(const void *addr, size_t len, struct phxfs_pointer_info *info);
+
 struct phxfs_device_info {
 	uint32_t size;          /* IN: sizeof(struct phxfs_device_info) */
 	int32_t mode;           /* enum phxfs_mode */
@@ -403,8 +423,7 @@ int phxfs_memcpy_from(int device_id, void *host_dst, const void *dev_src, size_t
  * an error; -EFAULT: the range is not wholly inside one registration of the
  * device (PHXFS_DEVICE_ANY: one allocation); -EINVAL: negative or wrapping
  * size or offset; -EOPNOTSUPP: PHX_PATH=direct and this request cannot go
- * direct; or the errno that
- * pread(2) gives.
+ * direct; or the errno that pread(2) gives.
  *
  * Where an O_DIRECT descriptor cannot serve a request (an unaligned edge of a
  * write, a file system that is O_DIRECT in name only), the file is opened once

@@ -14,6 +14,7 @@
 #include "phx_error.h"
 #include "phx_init.h"
 #include "phx_kernel.h"
+#include "phx_sized.h"
 #include "phx_stats.h"
 
 #define PAGE_MASK (PHXFS_DEVICE_PAGE - 1)
@@ -434,6 +435,47 @@ struct phx_device *phx_device_of_memory(const void *addr, size_t len, struct dev
 			return phx_device_find(at->device);
 	}
 	return NULL;
+}
+
+/* Of phxfs_mem_alloc(): also on HOST devices, whose connector knows no memory. */
+static bool find_allocation(const void *addr, struct phxfs_pointer_info *out)
+{
+	struct phx_device *dev;
+
+	for (int id = 0; (dev = phx_device_next(id)); id = dev->id + 1) {
+		struct phx_range *r = phx_ranges_find(&dev->allocations, (uintptr_t)addr);
+
+		if (r) {
+			out->device = dev->id;
+			out->base = atomic_load(&r->base);
+			out->length = atomic_load(&r->len);
+			return true;
+		}
+	}
+	return false;
+}
+
+int phxfs_pointer_info(const void *addr, size_t len, struct phxfs_pointer_info *info)
+{
+	struct phxfs_pointer_info out = { .size = sizeof(out) };
+	int err = phx_check_size(info, sizeof(out), "pointer_info");
+	struct devconn_pointer at;
+	struct phx_device *dev;
+
+	if (err)
+		return err;
+	phx_init();
+	dev = phx_device_of_memory(addr, len, &at);
+	if (dev) {
+		out.device = dev->id;
+		out.base = at.base;
+		out.length = at.len;
+		out.buffer_id = at.buffer_id;
+	} else if (!find_allocation(addr, &out)) {
+		return phx_fail(-ENOENT, "pointer_info", NULL, "%p is plain host memory", addr);
+	}
+	phx_fill(info, &out, sizeof(out));
+	return 0;
 }
 
 int phxfs_pointer_device(const void *addr)

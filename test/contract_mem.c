@@ -458,7 +458,26 @@ static void ten_thousand_registrations_are_told_apart(void)
 	T_EQ(phxfs_close(0), 0);
 }
 
+static void an_address_tells_its_allocation(void)
+{
+	struct phxfs_pointer_info info = { .size = sizeof(info) };
+	char on_stack[16];
+	void *p;
+
+	T_EQ(phxfs_mem_alloc(0, 3 * T_PAGE, &p), 0);
+	T_EQ(phxfs_pointer_info((char *)p + T_PAGE + 5, 1, &info), 0);
+	T_EQ(info.device, 0);
+	T_CHECK(info.base == (uintptr_t)p);
+	T_EQ(info.length, 3 * T_PAGE);
+	T_EQ(phxfs_pointer_info(on_stack, 1, &info), -ENOENT);
+	T_EQ(phxfs_pointer_info(p, 1, NULL), -EINVAL);
+	info.size = 4;
+	T_EQ(phxfs_pointer_info(p, 1, &info), -EINVAL);
+	T_EQ(phxfs_mem_free(0, p), 0);
+}
+
 static const struct t_case cases[] = {
+	T_CASE(an_address_tells_its_allocation),
 	T_CASE(registrations_keep_the_64_kib_rules),
 	T_CASE(memory_that_is_not_there_cannot_be_registered),
 	T_CASE(an_exact_duplicate_is_counted, .flags = T_PATHS),

@@ -199,7 +199,8 @@ int parse_options(const struct subcommand *cmd, const struct opt *opts, int argc
 
 	opterr = 0;
 	optind = 1;
-	while ((c = getopt_long(argc, argv, ":h", table, &index)) != -1) {
+	while ((c = getopt_long(argc, argv, cmd->operands_last ? "+:h" : ":h", table, &index)) !=
+	       -1) {
 		switch (c) {
 		case 'h':
 			fputs(cmd->help, stdout);

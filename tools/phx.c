@@ -13,6 +13,7 @@ static const struct subcommand *const subcommands[] = {
 	&cmd_bench,
 	&cmd_cp,
 	&cmd_peer,
+	&cmd_run,
 	&cmd_stat,
 };
 

@@ -26,12 +26,14 @@ struct subcommand {
 	const char *summary; /* one line */
 	const char *help;    /* what `phx help NAME` prints */
 	int (*run)(int argc, char **argv);
+	bool operands_last; /* options end at the first operand: the rest is another's */
 };
 
 extern const struct subcommand cmd_check;
 extern const struct subcommand cmd_bench;
 extern const struct subcommand cmd_cp;
 extern const struct subcommand cmd_peer;
+extern const struct subcommand cmd_run;
 extern const struct subcommand cmd_stat;
 
 /* ---------------------------------------------------------------- args.c */

@@ -8,14 +8,14 @@
 is 0 "$phx" --version
 says '^phx [0-9]+\.[0-9]+\.[0-9]+ \(libphoenix [0-9.]+\)$'
 is 0 "$phx" help
-for sub in check bench cp stat; do
+for sub in check bench cp run stat; do
 	says "^  $sub "
 done
 cp "$work/out" "$work/overview"
 is 0 "$phx" --help
 cmp -s "$work/out" "$work/overview" || bad "--help and help differ"
 
-for sub in check bench cp stat; do
+for sub in check bench cp run stat; do
 	is 0 "$phx" help $sub
 	says "^usage: phx $sub"
 	cp "$work/out" "$work/help"
@@ -59,6 +59,9 @@ is 2 "$phx" cp "$work/f"
 is 2 "$phx" cp "$work/f" "$work/g" "$work/h"
 is 2 "$phx" cp "$work/f" "$work/g" --chunk 5000
 is 2 "$phx" cp "$work/f" "$work/g" --chunk 0
+
+is 2 "$phx" run
+is 2 "$phx" run --
 
 is 2 "$phx" stat
 is 2 "$phx" stat self
