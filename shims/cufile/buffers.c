@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Buffers that were registered. cuFile takes any range; libphoenix takes whole
- * pages of 64 KiB that lie apart. What of a range can be registered there is,
- * and a transfer finds that by the address alone (PHXFS_DEVICE_ANY); the rest
- * goes through chunks. The tree here answers only cuFile's own questions: is
- * this base registered, and does a transfer stay within.
+ * Buffers that were registered. The tree here answers cuFile's own questions: is
+ * this base registered, and does a transfer stay within. What libphoenix holds of
+ * a buffer is pages.h's.
  */
 #include <pthread.h>
 #include <search.h>
 #include <stdlib.h>
 
 #include "cufile.h"
-
-#define PAGE_MASK (PHXFS_DEVICE_PAGE - 1)
+#include "pages.h"
 
 struct buffer {
 	uintptr_t base;
 	size_t len;
-	int device;         /* -1: host memory, which needs no registration */
-	uintptr_t reg_base; /* what libphoenix holds of it */
-	size_t reg_len;     /* 0: nothing */
+	struct pages pages;
 };
 
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
@@ -52,39 +47,9 @@ bool cf_buffer_holds(const void *base, off_t offset, size_t size)
 	return holds;
 }
 
-/* Register whole pages with libphoenix; false: it would not have them. */
-static bool register_pages(struct buffer *buffer, uintptr_t from, uintptr_t to)
-{
-	if (to <= from ||
-	    phxfs_regmem(buffer->device, (void *)from, to - from, NULL))
-		return false;
-	buffer->reg_base = from;
-	buffer->reg_len = to - from;
-	return true;
-}
-
-/* The pages that the range touches, where they are the allocation's; else those it fills. */
-static int register_device(struct buffer *buffer, const struct phxfs_pointer_info *at)
-{
-	uintptr_t end = buffer->base + buffer->len;
-	uintptr_t from = buffer->base & ~PAGE_MASK, to = (end + PAGE_MASK) & ~PAGE_MASK;
-	int number;
-
-	if (end > at->base + at->length)
-		return CU_FILE_CUDA_POINTER_RANGE_ERROR;
-	number = cf_driver_open_device(at->device);
-	if (number)
-		return number;
-	buffer->device = at->device;
-	if (from < at->base || to > at->base + at->length || !register_pages(buffer, from, to))
-		register_pages(buffer, (buffer->base + PAGE_MASK) & ~PAGE_MASK, end & ~PAGE_MASK);
-	return CU_FILE_SUCCESS;
-}
-
 static void forget(struct buffer *buffer)
 {
-	if (buffer->reg_len)
-		phxfs_deregmem(buffer->device, (void *)buffer->reg_base, buffer->reg_len);
+	pages_deregister(&buffer->pages);
 	free(buffer);
 }
 
@@ -117,9 +82,8 @@ static struct buffer *take(const void *base)
 
 static int register_buffer(const void *base, size_t len)
 {
-	struct phxfs_pointer_info at = { .size = sizeof(at) };
 	struct buffer *buffer;
-	int number;
+	int number, err;
 
 	if (!base || !len || (uintptr_t)base + len < (uintptr_t)base)
 		return CU_FILE_INVALID_VALUE;
@@ -129,9 +93,9 @@ static int register_buffer(const void *base, size_t len)
 	buffer = malloc(sizeof(*buffer));
 	if (!buffer)
 		return CU_FILE_NOMEM_ERROR;
-	*buffer = (struct buffer){ .base = (uintptr_t)base, .len = len, .device = -1 };
-	if (!phxfs_pointer_info(base, len, &at)) /* not host memory */
-		number = register_device(buffer, &at);
+	*buffer = (struct buffer){ .base = (uintptr_t)base, .len = len };
+	err = pages_register(base, len, &buffer->pages);
+	number = err == -ERANGE ? CU_FILE_CUDA_POINTER_RANGE_ERROR : cf_number(err);
 	if (!number)
 		number = add(buffer);
 	if (number)

@@ -76,8 +76,6 @@ void cf_buffers_close(void);
 /* Opens the driver if nobody has; 0 or a number. */
 int cf_driver_use(void);
 bool cf_driver_is_open(void);
-/* Opens the device until the driver is closed; 0 or a number. */
-int cf_driver_open_device(int device);
 int cf_version(void);
 
 /* ---------------------------------------------------------------- config.c */

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The driver, of which there is none: a count, the settings, and the devices
- * that were opened for buffers. A device is opened when its memory is first
- * registered, so that no accelerator is touched that no buffer lies on.
+ * The driver, of which there is none: a count and the settings; and what cuFile
+ * tells of the machine.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -10,12 +9,12 @@
 #include <string.h>
 
 #include "cufile.h"
+#include "pages.h"
 
 #define DEVICES 64
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic long uses;          /* written under: lock */
-static bool opened[DEVICES];       /* protected by: lock */
 static unsigned int p2p_flags[CU_FILE_MAX_TARGET_TYPES]; /* protected by: lock */
 
 int cf_number(int err)
@@ -57,19 +56,6 @@ bool cf_driver_is_open(void)
 	return uses > 0;
 }
 
-int cf_driver_open_device(int device)
-{
-	int err = 0;
-
-	pthread_mutex_lock(&lock);
-	if (device >= 0 && device < DEVICES && !opened[device]) {
-		err = phxfs_open(device);
-		opened[device] = !err;
-	}
-	pthread_mutex_unlock(&lock);
-	return cf_number(err);
-}
-
 CUfileError_t cuFileDriverOpen(void)
 {
 	pthread_mutex_lock(&lock);
@@ -83,11 +69,7 @@ static void close_driver(void)
 {
 	cf_files_close();
 	cf_buffers_close();
-	for (int i = 0; i < DEVICES; i++) {
-		if (opened[i])
-			phxfs_close(i);
-		opened[i] = false;
-	}
+	pages_close();
 	cf_config_close();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What programs expect of cuFile, on HOST devices and on the fake driver. */
 #include <phx_cufile.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "t_file.h"
@@ -28,8 +29,11 @@ static char *memory(size_t len)
 {
 	void *p;
 
-	if (on_host())
-		return aligned_alloc(4096, len);
+	if (on_host()) {
+		p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		T_CHECK(p != MAP_FAILED);
+		return p;
+	}
 	T_EQ(phxfs_mem_alloc(0, len, &p), 0);
 	return p;
 }

@@ -22,6 +22,7 @@ is 0 "$linked"
 says '^1 .*/decoy/'
 is 3 "$client" libcufile.so.0
 is 0 "$phx" run -- "$client" libfgds.so fgds_open
+is 0 "$phx" run -- "$client" libphxfile.so phxFileDriverOpen
 
 is 7 "$phx" run -- sh -c 'exit 7'
 is 7 "$phx" run sh -c 'exit 7'
