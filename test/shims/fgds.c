@@ -178,9 +178,11 @@ static void transfers_work_in_every_mode(void)
 
 /* Registered, read and deregistered by several threads at once; the counts come out even. */
 static char *shared;
+static _Atomic size_t part; /* of each page: one a thread */
 
 static long churn(void *arg)
 {
+	size_t at = part++ * 4096;
 	int fd = *(int *)arg;
 	void *target;
 
@@ -190,7 +192,7 @@ static long churn(void *arg)
 
 		T_EQ(fgds_open(0), 0);
 		T_EQ(fgds_regmem(0, p, T_PAGE, &target), 0);
-		n = fgds_read(fd, 0, i & 1 ? target : p, 4096, 0);
+		n = fgds_read(fd, 0, (char *)(i & 1 ? target : p) + at, 4096, 0);
 		T_EQ(n, 4096);
 		T_EQ(fgds_deregmem(0, p, T_PAGE), 0);
 		T_EQ(fgds_close(0), 0);
