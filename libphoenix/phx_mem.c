@@ -61,21 +61,32 @@ static int map_host(struct phx_device *dev, struct phx_region *r, uintptr_t addr
 	return 0;
 }
 
+/* Is the range memory of @dev, as far as its vendor's runtime can tell? */
+static bool owned(struct phx_device *dev, uintptr_t addr, size_t len)
+{
+	struct devconn_pointer at = { .len = len };
+
+	return !dev->ops->pointer_device((void *)addr, &at) && at.device == dev->id &&
+	       addr + len <= at.base + at.len;
+}
+
+static int not_owned(struct phx_device *dev, uintptr_t addr, size_t len)
+{
+	return phx_fail(-EFAULT, "regmem",
+			"allocate it on this device, and register no more than that",
+			"%#zx bytes at %#zx on device %d", len, (size_t)addr, dev->id);
+}
+
 /*
  * STAGING, BOUNCE: storage never touches the buffer. The user gets addresses
  * that fault, so that using them for plain I/O fails instead of corrupting.
  */
 static int map_reserved(struct phx_device *dev, struct phx_region *r, uintptr_t addr, size_t len)
 {
-	struct devconn_pointer at = { .len = len };
 	void *reserved;
-	int err;
 
-	err = dev->ops->pointer_device((void *)addr, &at);
-	if (err || at.device != dev->id || addr + len > at.base + at.len)
-		return phx_fail(-EFAULT, "regmem",
-				"allocate it on this device, and register no more than that",
-				"%#zx bytes at %#zx on device %d", len, (size_t)addr, dev->id);
+	if (!owned(dev, addr, len))
+		return not_owned(dev, addr, len);
 	reserved = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (reserved == MAP_FAILED)
 		return phx_fail(-errno, "regmem", NULL, "reserving %#zx bytes of addresses", len);
@@ -84,13 +95,19 @@ static int map_reserved(struct phx_device *dev, struct phx_region *r, uintptr_t 
 	return 0;
 }
 
-/* FULL: the module pins the buffer and maps it for CPU and storage. */
+/*
+ * FULL: the module pins the buffer and maps it for CPU and storage. It is asked first, for
+ * the runtime of a device may know less than its driver.
+ */
 static int map_full(struct phx_device *dev, struct phx_region *r, uintptr_t addr, size_t len)
 {
 	void *mapping;
 	int err;
 
 	err = phx_kernel_map(dev->kernel_fd, dev->id, (void *)addr, len, &mapping);
+	if ((err == -EINVAL || err == -ENXIO) && dev->ops != &bare_connector &&
+	    !owned(dev, addr, len))
+		return not_owned(dev, addr, len);
 	if (err)
 		return err;
 	r->io_addr = (uintptr_t)mapping;
