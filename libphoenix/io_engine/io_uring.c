@@ -24,6 +24,8 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "phoenix.h"
@@ -160,6 +162,52 @@ static inline struct io_uring_sqe *get_sqe(struct phx_engine *engine)
 	return sqe;
 }
 
+/*
+ * Older kernels (6.1) try files without a block device (FUSE, NFS) as if they could tell
+ * that they would wait: the thread that submits then waits in their stead. One that says
+ * it cannot tell goes to the ring's own threads at once, as newer kernels do by themselves.
+ */
+static bool may_block(int fd, const struct stat *st)
+{
+	char byte;
+	struct iovec iov = { &byte, 1 };
+
+	if (!S_ISREG(st->st_mode) || major(st->st_dev))
+		return false;
+	return preadv2(fd, &iov, 1, 0, RWF_NOWAIT) < 0 && (errno == EOPNOTSUPP || errno == EBADF);
+}
+
+/*
+ * Descriptors that were found to be files are remembered by number; a number
+ * that a program reuses for something else is its own mistake. Each is
+ * (descriptor + 1) * 2, and 1 more where a transfer may block.
+ */
+static _Atomic unsigned int files[256];
+
+/*
+ * Pipes, sockets and the like have no offsets: pread(2) refuses them, but the
+ * ring would take what is in them, or wait for ever for something to come.
+ */
+static __attribute__((noinline, cold)) unsigned int look_at(int fd)
+{
+	unsigned int found = ((unsigned int)fd + 1) * 2;
+	struct stat st;
+
+	if (fstat(fd, &st) || !(S_ISREG(st.st_mode) || S_ISBLK(st.st_mode)))
+		return 0;
+	found += may_block(fd, &st);
+	atomic_store_explicit(&files[fd & 255], found, memory_order_relaxed);
+	return found;
+}
+
+/* 0: @fd has no offsets. */
+static inline unsigned int known(int fd)
+{
+	unsigned int found = atomic_load_explicit(&files[fd & 255], memory_order_relaxed);
+
+	return found / 2 == (unsigned int)fd + 1 ? found : look_at(fd);
+}
+
 static inline bool put(struct phx_engine *engine, struct phx_io *io)
 {
 	struct io_uring_sqe *sqe = get_sqe(engine);
@@ -171,6 +219,8 @@ static inline bool put(struct phx_engine *engine, struct phx_io *io)
 	io_uring_prep_rw(io->write ? IORING_OP_WRITE : IORING_OP_READ, sqe, io->fd,
 			 (char *)io->addr + io->moved, n,
 			 (uint64_t)io->off + io->moved);
+	if (__builtin_expect(known(io->fd) & 1, 0))
+		sqe->flags |= IOSQE_ASYNC;
 	io_uring_sqe_set_data(sqe, io);
 	return true;
 }
@@ -183,37 +233,12 @@ static void put_or_keep(struct phx_engine *engine, struct phx_io *io)
 	engine->restart = io;
 }
 
-/*
- * Pipes, sockets and the like have no offsets: pread(2) refuses them, but the
- * ring would take what is in them, or wait for ever for something to come.
- * Descriptors that were found to be files are remembered by number; a number
- * that a program reuses for something else is its own mistake.
- */
-static __attribute__((noinline, cold)) bool look_at(_Atomic unsigned int *known, int fd)
-{
-	struct stat st;
-
-	if (fstat(fd, &st) || !(S_ISREG(st.st_mode) || S_ISBLK(st.st_mode)))
-		return false;
-	atomic_store_explicit(known, (unsigned int)fd + 1, memory_order_relaxed);
-	return true;
-}
-
-static inline bool has_offsets(int fd)
-{
-	static _Atomic unsigned int files[256]; /* each a descriptor + 1 */
-	_Atomic unsigned int *known = &files[fd & 255];
-
-	return atomic_load_explicit(known, memory_order_relaxed) == (unsigned int)fd + 1 ||
-	       look_at(known, fd);
-}
-
 static int start(struct phx_engine *engine, struct phx_io *io)
 {
 	if (engine->in_flight == engine->depth)
 		return -EAGAIN;
 	if (io->fd != engine->last_fd) {
-		if (!has_offsets(io->fd))
+		if (!known(io->fd))
 			return -EOPNOTSUPP;
 		engine->last_fd = io->fd;
 	}
