@@ -264,9 +264,20 @@ static void event_free(int device, void *event)
 	free(event);
 }
 
+/* NULL is the default stream: a queue of its own, on the first device. */
 static int launch_host_func(void *stream, void (*fn)(void *arg), void *arg)
 {
-	return sim.queue_call(stream, fn, arg);
+	static struct queue *first;
+	int err = 0;
+
+	if (!stream) {
+		pthread_mutex_lock(&queues_lock);
+		if (!first)
+			err = sim.queue_create(0, &first);
+		stream = first;
+		pthread_mutex_unlock(&queues_lock);
+	}
+	return err ? err : sim.queue_call(stream, fn, arg);
 }
 
 const struct devconn_ops sim_connector = {
