@@ -32,7 +32,7 @@ static void batches_move_every_request(void)
 	T_EQ(phxfs_write_batch(reqs, N), 0);
 	t_file_pattern(wr, 0, r.len, 1, 0);
 
-	memset(r.p, T_GUARD, r.len);
+	t_set(r.p, T_GUARD, r.len);
 	fill_reqs(reqs, N, rd, &r, T_PAGE);
 	b = phxfs_batch_submit_read(reqs, N);
 	T_CHECK(b);
@@ -51,7 +51,7 @@ static void requests_may_mix_devices_files_and_host_memory(void)
 
 	t_region(&m[0], 0, 16 * T_PAGE);
 	t_region(&m[1], 1, 16 * T_PAGE);
-	t_map(&m[2], 16 * T_PAGE);
+	t_map(&m[2], -1, 16 * T_PAGE);
 	fd[0] = t_file("a", T_MIB, 1, O_RDONLY);
 	fd[1] = t_file("b", T_MIB, 2, O_RDONLY);
 	fd[2] = t_memfile(T_MIB, 3);
@@ -82,7 +82,7 @@ static void failures_are_counted_and_the_rest_runs(void)
 		phxfs_batch_t *b;
 		int rc;
 
-		memset(r.p, T_GUARD, r.len);
+		t_set(r.p, T_GUARD, r.len);
 		fill_reqs(reqs, 8, fd, &r, T_PAGE);
 		reqs[1].fd = -1;                              /* EBADF */
 		reqs[2].buf_offset = (off_t)r.len - 100;      /* past the registration */
@@ -315,7 +315,7 @@ static void destroy_drains_and_writes_no_result(void)
 	T_STILL_RUNNING(&c);
 	t_fuse_release(fs);
 	T_EQ(t_join(&c), 0);
-	memset(r.p, 0x5a, r.len);
+	t_set(r.p, 0x5a, r.len);
 	t_sleep_ms(100);
 	T_ALL(r.p, r.len, 0x5a);
 	for (int i = 0; i < 16; i++) {
@@ -417,7 +417,7 @@ static long read_some(void *arg)
 			return -1;
 		if (t_differs(reader->r.p, 16 * 8192, 1, 0) >= 0)
 			return -2;
-		memset(reader->r.p, 0, 16 * 8192);
+		t_set(reader->r.p, 0, 16 * 8192);
 	}
 	return 0;
 }

@@ -162,7 +162,7 @@ static void use_batches(void)
 
 	t_region(&r, 0, 16 * T_PAGE);
 	for (int round = 0; round < 20; round++) {
-		memset(r.p, 0, r.len);
+		t_set(r.p, 0, r.len);
 		for (size_t i = 0; i < 16; i++)
 			reqs[i] = (phxfs_io_req_t){ .fd = fd, .buf = r.p,
 						    .buf_offset = (off_t)(i * T_PAGE),
@@ -274,8 +274,8 @@ static void the_log_may_be_set_while_it_is_used(void)
 }
 
 static const struct t_case cases[] = {
-	T_CASE(every_setting_has_its_default),
-	T_CASE(valid_values_hold,
+	T_CASE(every_setting_has_its_default, .host = "the harness sets some for others"),
+	T_CASE(valid_values_hold, .host = "counts HOST devices",
 	       .env = "PHX_PATH=bounce PHX_STAGING_SIZE_MB=17 PHX_IO_ENGINE=sync PHX_IO_WORKERS=3 "
 		      "PHX_HOST_DEVICES=5 PHX_STATS=off"),
 	T_CASE(invalid_values_are_reported_and_the_default_holds,

@@ -444,7 +444,7 @@ static void destroy_waits_and_then_nothing_moves(void)
 	T_STILL_RUNNING(&c);
 	t_fuse_release(fs);
 	T_EQ(t_join(&c), 0);
-	memset(r.p, 0x5a, r.len);
+	t_set(r.p, 0x5a, r.len);
 	t_sleep_ms(100);
 	T_ALL(r.p, r.len, 0x5a);
 	t_region_free(&r); /* nothing holds it any more */
@@ -516,7 +516,7 @@ static void appends_keep_order_when_some_are_cancelled(void)
 
 	t_region(&r, 0, N * T_PAGE);
 	for (size_t i = 0; i < N; i++)
-		memset(r.p + i * 4096, (int)i + 1, 4096);
+		t_set(r.p + i * 4096, (int)i + 1, 4096);
 	t_fuse_hold(fs);
 	for (size_t i = 0; i < N; i++)
 		T_EQ(submit(q, PHXFS_OP_WRITE, request(fd, &r, i * 4096, 1000 + i), i), 1);

@@ -31,7 +31,7 @@ static void set_up(void)
 	direct = t_open("f", O_RDONLY | O_DIRECT);
 	out = t_open("g", O_RDWR | O_CREAT);
 	out_direct = t_open("g", O_RDWR | O_DIRECT);
-	t_map(&mem, 4 * SIZE);
+	t_map(&mem, 0, 4 * SIZE);
 }
 
 /*

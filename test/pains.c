@@ -29,8 +29,7 @@ static void big_region(struct t_region *r, size_t len)
 {
 	len = (len + T_PAGE - 1) / T_PAGE * T_PAGE;
 	T_EQ(phxfs_open(0), 0);
-	t_map(r, len);
-	r->device = 0;
+	t_map(r, 0, len);
 	T_EQ(phxfs_regmem(0, r->p, len, NULL), 0);
 }
 
@@ -324,7 +323,7 @@ static void S13_a_small_destination_is_never_overrun(void)
 	struct t_region r;
 
 	T_EQ(phxfs_open(0), 0);
-	t_map(&r, 4 * T_PAGE);
+	t_map(&r, 0, 4 * T_PAGE);
 	T_EQ(phxfs_regmem(0, r.p, T_PAGE, NULL), 0);
 	T_EQ(phxfs_read(fd, 0, r.p, 0, 2 * T_PAGE, 0), -EFAULT);
 	T_EQ(phxfs_read(fd, 0, r.p, 1, T_PAGE, 0), -EFAULT);
@@ -367,7 +366,7 @@ static void S16_a_handle_released_early_is_safe(void)
 
 		T_CHECK(reqs);
 		T_EQ(phxfs_open(0), 0);
-		t_map(&r, 8 * T_MIB);
+		t_map(&r, 0, 8 * T_MIB);
 		T_EQ(phxfs_regmem(0, r.p, r.len, NULL), 0);
 		for (size_t i = 0; i < 64; i++)
 			reqs[i] = (phxfs_io_req_t){ .fd = fd, .buf = r.p, .nbytes = T_MIB,
@@ -408,7 +407,7 @@ static void S19_registration_stays_fast_and_keeps_nothing(void)
 	size_t n = t_sanitized() ? N / 10 : N;
 
 	T_EQ(phxfs_open(0), 0);
-	t_map(&r, N * T_PAGE);
+	t_map(&r, 0, N * T_PAGE);
 	for (int round = 0; round < ROUNDS; round++) {
 		uint64_t start = thread_ns();
 

@@ -378,7 +378,7 @@ static void K12_failing_calls_leak_no_descriptors(void)
 	T_EQ(close(lowest), 0);
 	none = (struct rlimit){ (rlim_t)lowest, old.rlim_max };
 	T_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-	t_map(&r, T_PAGE);
+	t_map(&r, 0, T_PAGE);
 	req = (phxfs_io_req_t){ .fd = fd, .buf = r.p, .nbytes = 4096 };
 	for (long i = 0; i < t_scale(10000); i++) {
 		if (i == 500) {

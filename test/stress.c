@@ -259,7 +259,7 @@ static void set_up(void)
 	end_ns = t_now_ns() + (uint64_t)seconds * 1000000000ULL;
 	T_EQ(phxfs_open(0), 0);
 	for (int i = 0; i < BUFFERS; i++)
-		t_map(&s.r[i], BUFFER_SIZE);
+		t_map(&s.r[i], 0, BUFFER_SIZE);
 	s.fd[0] = t_file("f", FILE_SIZE, 1, O_RDONLY);
 	s.fd[1] = open(t_name("f"), O_RDONLY | O_DIRECT | O_CLOEXEC);
 	if (s.fd[1] < 0)
@@ -377,7 +377,7 @@ static void ten_thousand_registrations_under_lookups(void)
 	for (int i = 0; i < 4; i++) {
 		g[i].n = t_sanitized() ? 500 : 2500;
 		g[i].rand.state = (uint64_t)i;
-		t_map(&g[i].all, g[i].n * T_PAGE);
+		t_map(&g[i].all, 0, g[i].n * T_PAGE);
 		t_call(&g[i].call, many_registrations, &g[i]);
 	}
 	for (int i = 0; i < 4; i++)

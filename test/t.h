@@ -7,6 +7,9 @@
  * once: a case states its environment, and T_PATHS and T_ENGINES repeat it
  * over every PHX_PATH and PHX_IO_ENGINE. A case passes when its function
  * returns; T_CHECK and its kin end the process with 1, t_skip() with 77.
+ *
+ * The devices are HOST ones, or those of the connector PHX_TEST_CONNECTOR.
+ * PHX_TEST_VARIANTS="auto bounce sync" narrows the repetitions to those named.
  */
 #ifndef T_H
 #define T_H
@@ -33,6 +36,7 @@ struct t_case {
 	const char *env;  /* "A=B C=D", over the harness's own settings */
 	unsigned int flags;
 	int timeout;      /* seconds; 0: 60 */
+	const char *host; /* why it is only for HOST devices; NULL: it is for all */
 };
 
 /* A case is named like its function: T_CASE(fn, .env = ...). */
@@ -83,6 +87,8 @@ bool t_sanitized(void);
 /* The PHX_PATH in force; "auto" when none. */
 const char *t_path(void);
 bool t_path_is(const char *name);
+/* The devices are HOST ones. */
+bool t_on_host(void);
 
 int t_fd_count(void);
 long t_rss_kib(void);

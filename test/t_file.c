@@ -19,9 +19,114 @@ static inline uint8_t byte_at(uint64_t seed, uint64_t offset)
 	return (uint8_t)(word(seed, offset / 8) >> offset % 8 * 8);
 }
 
-void t_fill(void *buf, size_t len, uint64_t seed, uint64_t offset)
+/* Device memory that the CPU cannot reach: where it lies and whose it is. */
+#define MAX_AWAY 512
+static struct {
+	pthread_mutex_t lock;
+	int n;
+	struct {
+		uintptr_t at;
+		size_t len;
+		int device;
+	} list[MAX_AWAY];
+} away = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void add_away(const void *p, size_t len, int device)
 {
-	uint8_t *p = buf;
+	if (t_on_host() || device < 0)
+		return;
+	pthread_mutex_lock(&away.lock);
+	T_CHECK(away.n < MAX_AWAY);
+	away.list[away.n].at = (uintptr_t)p;
+	away.list[away.n].len = len;
+	away.list[away.n++].device = device;
+	pthread_mutex_unlock(&away.lock);
+}
+
+static void drop_away(const void *p)
+{
+	pthread_mutex_lock(&away.lock);
+	for (int i = 0; i < away.n; i++)
+		if (away.list[i].at == (uintptr_t)p)
+			away.list[i--] = away.list[--away.n];
+	pthread_mutex_unlock(&away.lock);
+}
+
+/* The device, or -1: the CPU reaches it. */
+static int device_of(const void *p)
+{
+	int device = -1;
+
+	if (t_on_host())
+		return -1;
+	pthread_mutex_lock(&away.lock);
+	for (int i = 0; i < away.n; i++)
+		if ((uintptr_t)p - away.list[i].at < away.list[i].len)
+			device = away.list[i].device;
+	pthread_mutex_unlock(&away.lock);
+	return device;
+}
+
+void t_put(void *buf, const void *host, size_t len)
+{
+	int device = device_of(buf);
+
+	if (device < 0)
+		memcpy(buf, host, len);
+	else
+		T_EQ(phxfs_memcpy_to(device, buf, host, len), 0);
+}
+
+void t_get(void *host, const void *buf, size_t len)
+{
+	int device = device_of(buf);
+
+	if (device < 0)
+		memcpy(host, buf, len);
+	else
+		T_EQ(phxfs_memcpy_from(device, host, buf, len), 0);
+}
+
+struct piece {
+	uint64_t seed, offset;
+	int value;
+};
+
+/* Does step to a copy of buf, piece by piece, up to the first that is >= 0. */
+static ssize_t by_pieces(void *buf, size_t len, struct piece p, bool write,
+			 ssize_t (*step)(uint8_t *copy, size_t len, const struct piece *p))
+{
+	size_t room = len < T_MIB ? len : T_MIB;
+	uint8_t *copy;
+	ssize_t bad = -1;
+
+	if (device_of(buf) < 0)
+		return step(buf, len, &p);
+	copy = malloc(room + 1);
+	T_CHECK(copy);
+	for (size_t at = 0, n; at < len && bad < 0; at += n) {
+		n = len - at < room ? len - at : room;
+		if (!write)
+			t_get(copy, (uint8_t *)buf + at, n);
+		bad = step(copy, n, &p);
+		if (write)
+			t_put((uint8_t *)buf + at, copy, n);
+		bad = bad < 0 ? bad : bad + (ssize_t)at;
+		p.offset += n;
+	}
+	free(copy);
+	return bad;
+}
+
+static ssize_t set_piece(uint8_t *copy, size_t len, const struct piece *p)
+{
+	memset(copy, p->value, len);
+	return -1;
+}
+
+static ssize_t fill_piece(uint8_t *p, size_t len, const struct piece *of)
+{
+	uint64_t seed = of->seed, offset = of->offset;
 	size_t i = 0;
 
 	for (; i < len && (offset + i) % 8; i++)
@@ -33,11 +138,12 @@ void t_fill(void *buf, size_t len, uint64_t seed, uint64_t offset)
 	}
 	for (; i < len; i++)
 		p[i] = byte_at(seed, offset + i);
+	return -1;
 }
 
-ssize_t t_differs(const void *buf, size_t len, uint64_t seed, uint64_t offset)
+static ssize_t piece_differs(uint8_t *p, size_t len, const struct piece *of)
 {
-	const uint8_t *p = buf;
+	uint64_t seed = of->seed, offset = of->offset;
 	size_t i = 0;
 
 	for (; i < len && (offset + i) % 8; i++)
@@ -56,16 +162,36 @@ ssize_t t_differs(const void *buf, size_t len, uint64_t seed, uint64_t offset)
 	return -1;
 }
 
-ssize_t t_differs_from(const void *buf, size_t len, int value)
+static ssize_t piece_differs_from(uint8_t *p, size_t len, const struct piece *of)
 {
-	const uint8_t *p = buf;
-
-	if (len == 0 || (p[0] == (uint8_t)value && memcmp(p, p + 1, len - 1) == 0))
+	if (len == 0 || (p[0] == (uint8_t)of->value && memcmp(p, p + 1, len - 1) == 0))
 		return -1;
 	for (size_t i = 0; i < len; i++)
-		if (p[i] != (uint8_t)value)
+		if (p[i] != (uint8_t)of->value)
 			return (ssize_t)i;
 	return -1;
+}
+
+void t_set(void *buf, int value, size_t len)
+{
+	by_pieces(buf, len, (struct piece){ .value = value }, true, set_piece);
+}
+
+void t_fill(void *buf, size_t len, uint64_t seed, uint64_t offset)
+{
+	by_pieces(buf, len, (struct piece){ seed, offset, 0 }, true, fill_piece);
+}
+
+ssize_t t_differs(const void *buf, size_t len, uint64_t seed, uint64_t offset)
+{
+	return by_pieces((void *)buf, len, (struct piece){ seed, offset, 0 }, false,
+			 piece_differs);
+}
+
+ssize_t t_differs_from(const void *buf, size_t len, int value)
+{
+	return by_pieces((void *)buf, len, (struct piece){ .value = value }, false,
+			 piece_differs_from);
 }
 
 const char *t_name(const char *name)
@@ -219,7 +345,7 @@ void t_file_pattern(int fd, off_t from, size_t len, uint64_t seed, uint64_t patt
 	free(buf);
 }
 
-void t_map(struct t_region *r, size_t len)
+static void map_host(struct t_region *r, size_t len)
 {
 	size_t span = len + 3 * T_PAGE;
 	uint8_t *m = mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
@@ -230,18 +356,57 @@ void t_map(struct t_region *r, size_t len)
 	/* keeps at least one faulting device page on either side */
 	r->map = m;
 	r->p = (uint8_t *)(((uintptr_t)m + 2 * T_PAGE - 1) & ~(T_PAGE - 1));
-	r->len = len;
-	r->device = -1;
 	T_EQ(mprotect(r->p, len, PROT_READ | PROT_WRITE), 0);
+}
+
+void t_map(struct t_region *r, int device, size_t len)
+{
+	r->len = len;
+	r->device = device;
+	r->map = NULL;
+	if (device < 0 || t_on_host())
+		map_host(r, len);
+	else /* what follows it is no one's registration */
+		r->p = t_alloc(device, len + T_PAGE);
 	if (len <= 256 * T_MIB)
-		memset(r->p, T_GUARD, len);
+		t_set(r->p, T_GUARD, len);
 	else
 		madvise(r->p, len, MADV_HUGEPAGE); /* it is only quicker */
 }
 
 void t_unmap(struct t_region *r)
 {
-	T_EQ(munmap(r->map, r->len + 3 * T_PAGE), 0);
+	if (r->map)
+		T_EQ(munmap(r->map, r->len + 3 * T_PAGE), 0);
+	else
+		t_free(r->device, r->p);
+}
+
+void *t_alloc(int device, size_t len)
+{
+	void *p = NULL;
+
+	T_EQ(phxfs_mem_alloc(device, len, &p), 0);
+	add_away(p, (len + T_PAGE - 1) & ~(T_PAGE - 1), device);
+	return p;
+}
+
+void t_free(int device, void *p)
+{
+	drop_away(p);
+	T_EQ(phxfs_mem_free(device, p), 0);
+}
+
+void t_target(const struct t_region *r, const void *target)
+{
+	if (t_on_host()) {
+		T_CHECK(target == r->p);
+		return;
+	}
+	T_CHECK(target && target != r->p);
+	/* in FULL it is the device memory itself, for the CPU too */
+	if (phxfs_device_mode(r->device) == PHXFS_MODE_FULL)
+		T_EQ(t_differs_from(target, 64, T_GUARD), -1);
 }
 
 void t_region(struct t_region *r, int device, size_t len)
@@ -249,10 +414,9 @@ void t_region(struct t_region *r, int device, size_t len)
 	void *target = NULL;
 
 	T_EQ(phxfs_open(device), 0);
-	t_map(r, len);
+	t_map(r, device, len);
 	T_EQ(phxfs_regmem(device, r->p, len, &target), 0);
-	T_CHECK(target == r->p);
-	r->device = device;
+	t_target(r, target);
 }
 
 void t_region_free(struct t_region *r)
@@ -260,6 +424,22 @@ void t_region_free(struct t_region *r)
 	T_EQ(phxfs_deregmem(r->device, r->p, r->len), 0);
 	t_unmap(r);
 	T_EQ(phxfs_close(r->device), 0);
+}
+
+int t_buffered_path(int device, bool write, size_t len)
+{
+	int mode = phxfs_device_mode(device);
+
+	if (t_path_is("staging"))
+		return PHXFS_PATH_STAGING;
+	if (t_path_is("bounce"))
+		return PHXFS_PATH_BOUNCE;
+	if (mode == PHXFS_MODE_STAGING)
+		return PHXFS_PATH_STAGING;
+	/* the CPU may fill a BAR with little, and should not read it */
+	if (mode == PHXFS_MODE_FULL && (write || len >= 64 * T_KIB))
+		return PHXFS_PATH_BOUNCE;
+	return mode == PHXFS_MODE_BOUNCE ? PHXFS_PATH_BOUNCE : PHXFS_PATH_DIRECT;
 }
 
 long t_deregister(void *arg)

@@ -19,6 +19,13 @@
 #define T_PAGE PHXFS_DEVICE_PAGE
 #define T_GUARD 0xa5
 
+/*
+ * Of these calls each takes host memory and device memory alike: what lies in
+ * a struct t_region or was made by t_alloc().
+ */
+void t_set(void *buf, int value, size_t len);
+void t_put(void *buf, const void *host, size_t len);
+void t_get(void *host, const void *buf, size_t len);
 void t_fill(void *buf, size_t len, uint64_t seed, uint64_t offset);
 /* The index of the first wrong byte, or -1. */
 ssize_t t_differs(const void *buf, size_t len, uint64_t seed, uint64_t offset);
@@ -60,8 +67,8 @@ off_t t_size(int fd);
 void t_file_pattern(int fd, off_t from, size_t len, uint64_t seed, uint64_t pattern_offset);
 
 /*
- * Registered memory: len bytes that start and end on a page that faults, all
- * set to T_GUARD.
+ * Memory of len bytes, all set to T_GUARD. On HOST devices it starts and ends
+ * on a page that faults; on others no registration follows it.
  */
 struct t_region {
 	uint8_t *p;
@@ -70,11 +77,19 @@ struct t_region {
 	void *map; /* with the faulting pages */
 };
 
-void t_map(struct t_region *r, size_t len);
+/* Memory of the device, not registered; device -1: host memory. */
+void t_map(struct t_region *r, int device, size_t len);
 void t_unmap(struct t_region *r);
 /* Opens the device, maps and registers. */
 void t_region(struct t_region *r, int device, size_t len);
 void t_region_free(struct t_region *r);
+/* phxfs_mem_alloc() and phxfs_mem_free() that must succeed. */
+void *t_alloc(int device, size_t len);
+void t_free(int device, void *p);
+/* Is target what phxfs_regmem() promises for the mode of the device? */
+void t_target(const struct t_region *r, const void *target);
+/* The path that PHX_PATH and the mode lead to, on a buffered descriptor. */
+int t_buffered_path(int device, bool write, size_t len);
 
 /* phxfs_deregmem() and phxfs_regmem() of a struct t_region, for t_call(). */
 long t_deregister(void *arg);
