@@ -193,7 +193,9 @@ static __attribute__((noinline, cold)) unsigned int look_at(int fd)
 	unsigned int found = ((unsigned int)fd + 1) * 2;
 	struct stat st;
 
-	if (fstat(fd, &st) || !(S_ISREG(st.st_mode) || S_ISBLK(st.st_mode)))
+	if (fstat(fd, &st))
+		return 2; /* the ring will say what is wrong with it */
+	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
 		return 0;
 	found += may_block(fd, &st);
 	atomic_store_explicit(&files[fd & 255], found, memory_order_relaxed);
@@ -205,7 +207,7 @@ static inline unsigned int known(int fd)
 {
 	unsigned int found = atomic_load_explicit(&files[fd & 255], memory_order_relaxed);
 
-	return found / 2 == (unsigned int)fd + 1 ? found : look_at(fd);
+	return found && found / 2 == (unsigned int)fd + 1 ? found : look_at(fd);
 }
 
 static inline bool put(struct phx_engine *engine, struct phx_io *io)
