@@ -247,7 +247,9 @@ int phxfs_batch_wait(phxfs_batch_t *handle)
 	if (inherited(handle))
 		return phx_fail(-ECHILD, "batch_wait", "submit it in this process",
 				"a batch of the parent process");
+	phx_range_push("phxfs_batch_wait");
 	wait_finished(handle);
+	phx_range_pop();
 	failed = deliver(handle, phx_error_mark());
 	free_batch(handle);
 	return failed;

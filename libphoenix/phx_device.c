@@ -257,6 +257,23 @@ struct phx_device *phx_device_next(int device_id)
 	return NULL;
 }
 
+static const struct devconn_ops *profiled(void)
+{
+	struct phx_device *dev = phx_config.nvtx ? phx_device_next(0) : NULL;
+
+	return dev ? dev->ops : &host_connector;
+}
+
+void phx_range_push(const char *name)
+{
+	profiled()->range_push(name);
+}
+
+void phx_range_pop(void)
+{
+	profiled()->range_pop();
+}
+
 int phx_device_missing(int device_id, const char *step)
 {
 	return phx_fail(-ENODEV, step, "phx check lists the devices", "device %d of %d", device_id,

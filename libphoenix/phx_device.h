@@ -82,6 +82,13 @@ struct phx_device *phx_device_next(int device_id);
  */
 struct phx_device *phx_device_of_memory(const void *addr, size_t len, struct devconn_pointer *at);
 
+/*
+ * Ranges on the time line of a profiler of the first accelerator's vendor, around
+ * waits that are for no device in particular.
+ */
+void phx_range_push(const char *name);
+void phx_range_pop(void);
+
 /* Open the device's node if it has one and it is not open; with the lock held. */
 int phx_device_open_node(struct phx_device *dev);
 

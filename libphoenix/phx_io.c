@@ -168,6 +168,9 @@ start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf, of
 
 	x->fd = fd;
 	x->write = write;
+	x->part = false;
+	x->let_out = false;
+	x->patient = false;
 	x->flags = -1;
 	x->region = NULL;
 	x->addr = (char *)addr;
@@ -312,7 +315,7 @@ void phx_xfer_end_tally(struct phx_xfer *x, ssize_t result, struct phx_tally *ta
 
 void phx_xfer_count(struct phx_xfer *x, size_t bytes)
 {
-	if (bytes)
+	if (bytes && !x->part)
 		phx_stats_bytes(x->device_id, x->write, x->path, bytes);
 }
 

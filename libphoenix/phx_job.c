@@ -6,14 +6,15 @@
 #include <string.h>
 
 #include "phx_config.h"
+#include "phx_fill.h"
 #include "phx_job.h"
 #include "io_engine/io_pool.h"
 
 #define LEAST_SLICE (256UL << 10)   /* of a chunked request that is cut at all */
 #define MOST_SLICE (2UL << 20)
 #define MOST_SLICES (1UL << 18)     /* of a request */
-#define PER_HAND_DIRECT (512UL << 10) /* of a request, before one more thread pays */
-#define PER_HAND_CACHED (1UL << 20)
+#define PER_HAND (512UL << 10)      /* of a cached request, before one more thread pays */
+#define FEW_CALLERS 2
 #define SPINS 2000
 #define GRAIN_DIRECT (4UL << 20)
 #define GRAIN_CHUNKED (256UL << 10)
@@ -29,7 +30,7 @@ static size_t slice_size(const struct phx_xfer *x)
 
 	if (x->path != PHXFS_PATH_DIRECT) {
 		share = phx_staging_size(x->dev, x->path) / (4 * (size_t)phx_config.workers);
-		each = x->len / (x->hands ? 2 * (size_t)x->hands : 8);
+		each = x->len / (x->hands ? (size_t)x->pieces : 8);
 		share = share < each ? share : each;
 		share = share < MOST_SLICE ? share : MOST_SLICE;
 		share = share > LEAST_SLICE ? share : LEAST_SLICE;
@@ -249,6 +250,34 @@ int phx_job_init_rest(struct phx_job *job, struct phx_xfer *x, ssize_t *result, 
 	return 0;
 }
 
+void phx_job_init_call(struct phx_job *job, ssize_t *result, struct phx_slice *slice,
+		       void (*call)(struct phx_job *job), void (*done)(struct phx_job *job))
+{
+	*job = (struct phx_job){ .results = result, .slices = slice, .slice_count = 1,
+				 .ordered = 1, .grain = GRAIN_DIRECT, .plain = true,
+				 .call = call, .done = done };
+	set_slice(slice, job, NULL, 0, 0);
+	atomic_init(&job->left, 1);
+}
+
+void phx_job_init_pieces(struct phx_job *job, struct phx_xfer *x, ssize_t *result,
+			 struct phx_slice *slices, size_t piece,
+			 void (*done)(struct phx_job *job))
+{
+	size_t count = 0;
+
+	*job = (struct phx_job){ .xfers = x, .results = result, .count = 1, .done = done,
+				 .slices = slices, .grain = piece, .whole = true };
+	for (size_t at = 0; at < x->len; at += piece) {
+		size_t len = x->len - at < piece ? x->len - at : piece;
+
+		set_slice(&slices[count++], job, x, at, len);
+	}
+	job->slice_count = count;
+	job->ordered = count;
+	atomic_init(&job->left, count);
+}
+
 void phx_job_free(struct phx_job *job)
 {
 	free(job->slices);
@@ -317,27 +346,22 @@ static void one_done(struct phx_job *job)
 
 /*
  * How many threads should move @x, when so many callers have one under way: all
- * that there are, shared by the callers, but none for little. Buffered writes
- * to one file exclude each other in the kernel.
+ * that there are, shared by the callers, but none for little. Direct I/O is work
+ * of the disk's, and buffered writes to one file exclude each other in the
+ * kernel: the caller alone. A copy should run beside the next read, but many
+ * callers do that for each other.
  */
-static int count_hands(struct phx_xfer *x, int callers)
+static void share_out(struct phx_xfer *x, int callers)
 {
 	bool direct = phx_xfer_flags(x) & O_DIRECT;
-	size_t most = x->len / (direct ? PER_HAND_DIRECT : PER_HAND_CACHED);
+	size_t most = direct || x->write ? 1 : x->len / PER_HAND;
 	int hands = (int)phx_config.workers / callers;
 
-	if (x->write && !direct)
-		return 1;
 	if ((size_t)hands > most)
 		hands = (int)most;
-	return hands > 1 ? hands : 1;
-}
-
-static inline void cpu_relax(void)
-{
-#ifdef __x86_64__
-	__builtin_ia32_pause();
-#endif
+	x->hands = hands > 1 ? hands : 1;
+	x->patient = direct && callers > FEW_CALLERS;
+	x->pieces = x->patient ? 1 : 2 * x->hands;
 }
 
 /* Others are about as far as we are: look a little before sleeping. */
@@ -346,32 +370,46 @@ static void wait_for(struct one *one)
 	for (int i = 0; i < SPINS; i++) {
 		if (!sem_trywait(&one->finished))
 			return;
-		cpu_relax();
+		phx_relax();
 	}
 	while (sem_wait(&one->finished))
 		;
 }
 
-ssize_t phx_job_run_one(struct phx_xfer *x)
+static ssize_t run_slices(struct phx_xfer *x)
 {
-	static atomic_int callers;
 	ssize_t result = 0;
 	struct one one;
 	int err;
 
-	x->hands = count_hands(x, 1 + atomic_fetch_add(&callers, 1));
 	err = phx_job_init(&one.job, x, &result, 1, one_done);
 	if (err)
-		goto out;
+		return err;
 	sem_init(&one.finished, 0, 0);
 	one.job.helpers = x->hands - 1;
 	if (one.job.helpers)
 		phx_pool_submit(&one.job);
-	phx_pool_help(&one.job);
+	phx_pool_help(&one.job, phx_xfer_flags(x) & O_DIRECT);
 	wait_for(&one);
 	sem_destroy(&one.finished);
 	phx_job_free(&one.job);
-out:
+	return result;
+}
+
+/* Out of the page cache into a device. */
+static bool is_fill(struct phx_xfer *x)
+{
+	return !x->write && x->path == PHXFS_PATH_BOUNCE && x->dev &&
+	       x->dev->mode != PHXFS_MODE_HOST && !(phx_xfer_flags(x) & O_DIRECT);
+}
+
+ssize_t phx_job_run_one(struct phx_xfer *x)
+{
+	static atomic_int callers;
+	ssize_t result;
+
+	share_out(x, 1 + atomic_fetch_add(&callers, 1));
+	result = is_fill(x) ? phx_fill_run(x, x->hands) : run_slices(x);
 	atomic_fetch_sub(&callers, 1);
-	return err ? err : result;
+	return result;
 }

@@ -43,7 +43,9 @@ struct phx_job {
 	struct phx_slice *slices;
 	size_t slice_count;
 	size_t grain;              /* bytes that a worker claims at once */
-	int helpers;               /* workers to wake at most; 0: as many as the slices need */
+	int helpers;               /* workers to wake at most; 0: what the slices need; -1: none */
+	void (*call)(struct phx_job *job); /* instead of moving anything; or NULL */
+	bool whole;                /* run to its end before the jobs behind it */
 	bool plain;                /* slices[i] is all of xfers[i] */
 	size_t ordered;            /* slices from here on run one after another */
 	_Atomic size_t left;       /* slices not finished */
@@ -64,12 +66,29 @@ int phx_job_init(struct phx_job *job, struct phx_xfer *xfers, ssize_t *results, 
 		 void (*done)(struct phx_job *job));
 void phx_job_free(struct phx_job *job);
 
+/* No transfer: a worker calls @call; @result and @slice are the caller's. */
+void phx_job_init_call(struct phx_job *job, ssize_t *result, struct phx_slice *slice,
+		       void (*call)(struct phx_job *job), void (*done)(struct phx_job *job));
+
+/* One direct transfer, cut into pieces of @piece bytes in the caller's @slices. */
+void phx_job_init_pieces(struct phx_job *job, struct phx_xfer *x, ssize_t *result,
+			 struct phx_slice *slices, size_t piece,
+			 void (*done)(struct phx_job *job));
+
 /* The same, but @x begins at its byte @at: what an engine left over. */
 int phx_job_init_rest(struct phx_job *job, struct phx_xfer *x, ssize_t *result, size_t at,
 		      void (*done)(struct phx_job *job));
 
 /* So many slices have been moved, or not: their moved and err are set. */
 void phx_job_finish(struct phx_job *job, size_t slices);
+
+/* Between two looks at what another thread will change soon. */
+static inline void phx_relax(void)
+{
+#ifdef __x86_64__
+	__builtin_ia32_pause();
+#endif
+}
 
 /* Run one transfer by this thread and the pool together; bytes or -errno. */
 ssize_t phx_job_run_one(struct phx_xfer *x);

@@ -486,7 +486,9 @@ int phxfs_queue_wait(phxfs_queue_t *q, struct phxfs_completion *out, int min, in
 		deadline = phx_now_ns() + (uint64_t)timeout->tv_sec * 1000000000 +
 			   (uint64_t)timeout->tv_nsec;
 	pthread_mutex_lock(&q->lock);
+	phx_range_push("phxfs_queue_wait");
 	wait_until(q, (unsigned int)min, deadline);
+	phx_range_pop();
 	n = take(q, out, max);
 	wake_ready(q); /* with what is left, or because nothing is */
 	pthread_mutex_unlock(&q->lock);

@@ -37,6 +37,7 @@ struct op {
 	struct phx_job job;     /* must be first */
 	struct phx_xfer x;
 	ssize_t result;
+	int started;            /* what start() returned in a worker */
 	sem_t finished;
 	struct phxfs_stream_io io;
 	struct phx_device *dev; /* whose stream it is; NULL: nobody's */
@@ -105,19 +106,27 @@ static void job_done(struct phx_job *job)
 }
 
 /* By the pool's workers alone. */
-static ssize_t run_job(struct op *op)
+static int run_job(struct op *op)
 {
-	int err = phx_job_init_rest(&op->job, &op->x, &op->result, 0, job_done);
+	int err;
 
-	if (err)
-		return err;
 	sem_init(&op->finished, 0, 0);
 	err = phx_pool_submit(&op->job);
 	while (!err && sem_wait(&op->finished))
 		; /* EINTR */
 	sem_destroy(&op->finished);
+	return err ? -EAGAIN : 0;
+}
+
+static ssize_t move(struct op *op)
+{
+	int err = phx_job_init_rest(&op->job, &op->x, &op->result, 0, job_done);
+
+	if (err)
+		return err;
+	err = run_job(op);
 	phx_job_free(&op->job);
-	return err ? -EAGAIN : op->result;
+	return err ? err : op->result;
 }
 
 static int start(struct op *op)
@@ -128,14 +137,32 @@ static int start(struct op *op)
 			      *io->buf_offset, *io->nbytes, *io->f_offset);
 }
 
+static void start_in_worker(struct phx_job *job)
+{
+	struct op *op = (struct op *)job;
+
+	op->started = start(op);
+}
+
+/* Whose memory a buffer is only the runtime knows, if it is in no registration. */
+static int start_anywhere(struct op *op)
+{
+	struct phx_slice slice;
+	int err;
+
+	phx_job_init_call(&op->job, &op->result, &slice, start_in_worker, job_done);
+	err = run_job(op);
+	return err ? err : op->started;
+}
+
 /* In the stream's turn. */
 static void run(void *arg)
 {
 	struct op *op = arg;
-	ssize_t result = start(op);
+	ssize_t result = op->io.device_id == PHXFS_DEVICE_ANY ? start_anywhere(op) : start(op);
 
 	if (!result) {
-		result = run_job(op);
+		result = move(op);
 		phx_xfer_end(&op->x, result);
 	}
 	op->io.done(op->io.arg, result);

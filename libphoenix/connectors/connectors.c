@@ -65,6 +65,7 @@ static int bare_pointer(const void *addr, struct devconn_pointer *out)
 /* A new vendor: its file, and its line here. HOST is last: it always works. */
 const struct devconn_ops *const devconn_list[] = {
 	&nvidia_connector,
+	&metax_connector,
 	&sim_connector,
 	&host_connector,
 	NULL,

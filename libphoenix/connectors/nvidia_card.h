@@ -12,13 +12,19 @@
 #include "devconnector.h"
 #include "nvidia_driver.h"
 
+#ifndef NVIDIA_NAME
+#define NVIDIA_NAME "nvidia"
+#endif
+
 #define NVIDIA_LANES 16
 
 /*
  * A copy queued behind something that a stream waits for occupies one of the
  * four places that a copy engine has for channels, with our context too.
  */
+#ifndef NVIDIA_HELD_STREAMS
 #define NVIDIA_HELD_STREAMS 3
+#endif
 
 struct nvidia_queue;
 

@@ -417,7 +417,7 @@ static int host_free(int device, void *addr, size_t len)
 
 const struct devconn_ops nvidia_connector = {
 	.abi = DEVCONN_ABI,
-	.name = "nvidia",
+	.name = NVIDIA_NAME,
 	.page_size = DEVICE_PAGE,
 	.held_streams = NVIDIA_HELD_STREAMS,
 	.init = init,

@@ -12,8 +12,10 @@
  * While a user's stream is held, copies go to queues in a context of our own; see
  * make_own_context(). A slot then has two queues, and an event a place in both.
  *
- * Where streams cannot write words (virtual GPUs) an event of the driver's does
- * the same.
+ * Writing the word costs the copy engine some microseconds, though, which an event
+ * of the driver's does not. So events stand behind large copies; for the time
+ * that these take at least, nobody asks about them. Where streams cannot write
+ * words (virtual GPUs) events do everything.
  *
  * Locks: card->lock, the making of queues; queue->lock keeps the numbers of a
  * queue in the order in which they are queued.
@@ -30,12 +32,16 @@
 #define NS_PER_KIB 250   /* at 4 GB/s: others copy too */
 #define PAUSE_NS 20000
 #define PAUSES_PER_CHECK 50
+#define LARGE (2UL << 20)       /* copies, for events */
+#define LEAST_NS_PER_KIB 16     /* at 64 GB/s */
+#define ASK_NS 4000             /* between two questions about an event */
 
 struct nvidia_queue {
 	struct cu_stream *stream;
 	_Atomic uint64_t *word;  /* NULL: it has none, events are the driver's */
 	bool own;                /* in our own context */
-	_Atomic size_t bytes;    /* of the copies behind the last mark */
+	_Atomic size_t bytes;    /* of the copies behind the last mark or event */
+	atomic_bool unnumbered;  /* the last was an event: the number stands before it */
 	pthread_mutex_t lock;
 	uint64_t number;         /* the last one queued; protected by: lock */
 };
@@ -45,7 +51,9 @@ struct place {
 	struct nvidia_queue *queue; /* NULL: nothing to wait for */
 	uint64_t number;
 	size_t bytes;               /* right before it */
-	struct cu_event *event;
+	struct cu_event *event;     /* made when first needed */
+	bool by_event;              /* it counts, not the number */
+	int64_t ask_ns;             /* not before */
 };
 
 /* In both queues of a slot. */
@@ -64,7 +72,7 @@ struct event {
 static int make_own_context(struct nvidia_card *card)
 {
 	int mode = CU_CAPTURE_MODE_RELAXED, result = 0;
-	struct cu_context *context;
+	struct cu_context *context = NULL;
 
 	nvidia_driver.capture_mode(&mode);
 	pthread_mutex_lock(&card->lock);
@@ -76,6 +84,9 @@ static int make_own_context(struct nvidia_card *card)
 	}
 	pthread_mutex_unlock(&card->lock);
 	nvidia_driver.capture_mode(&mode);
+	/* A runtime without contexts of a program's own: then all share one. */
+	if (result == CU_NOT_SUPPORTED)
+		return 0;
 	return result ? nvidia_fail(result, "cuCtxCreate") : 0;
 }
 
@@ -412,8 +423,9 @@ static int record_event(struct place *p)
 /* A mark behind the copies that have none yet; else the last one stands for all. */
 static int record_mark(struct place *p)
 {
-	p->bytes = atomic_exchange_explicit(&p->queue->bytes, 0, memory_order_acquire);
-	if (p->bytes)
+	bool unnumbered = atomic_exchange(&p->queue->unnumbered, false);
+
+	if (p->bytes || unnumbered)
 		return copied(mark(p->queue, &p->number));
 	pthread_mutex_lock(&p->queue->lock);
 	p->number = p->queue->number;
@@ -432,7 +444,15 @@ static int record(int device, struct nvidia_queue *queue, struct place *p)
 	err = enter_queue(device, queue, &visit);
 	if (err)
 		return err;
-	err = queue->word ? record_mark(p) : record_event(p);
+	p->bytes = atomic_exchange_explicit(&queue->bytes, 0, memory_order_acquire);
+	p->by_event = !queue->word || p->bytes >= LARGE;
+	if (p->by_event) {
+		err = record_event(p);
+		atomic_store(&queue->unnumbered, true);
+		p->ask_ns = now_ns() + (int64_t)(p->bytes >> 10) * LEAST_NS_PER_KIB;
+	} else {
+		err = record_mark(p);
+	}
 	nvidia_leave(&visit);
 	return err;
 }
@@ -451,21 +471,29 @@ int nvidia_event_record(int device, int slot, void **event)
 	return err;
 }
 
-static int place_done(int device, const struct place *p)
+static int place_done(int device, struct place *p)
 {
 	struct nvidia_visit visit;
 	int err, result;
+	int64_t now;
 
 	if (!p->queue)
 		return 0;
-	if (p->queue->word)
+	if (!p->by_event)
 		return reached(p->queue, p->number) ? 0 : -EBUSY;
+	now = now_ns();
+	if (now < p->ask_ns)
+		return -EBUSY;
+	p->ask_ns = now + ASK_NS;
 	err = enter_queue(device, p->queue, &visit);
 	if (err)
 		return err;
 	result = nvidia_driver.event_query(p->event);
 	nvidia_leave(&visit);
-	return result == CU_NOT_READY ? -EBUSY : copied(result);
+	if (result == CU_NOT_READY)
+		return -EBUSY;
+	p->ask_ns = 0;
+	return copied(result);
 }
 
 int nvidia_event_done(int device, void *event)
@@ -476,18 +504,38 @@ int nvidia_event_done(int device, void *event)
 	return err ? err : place_done(device, &e->places[1]);
 }
 
-static int place_wait(int device, const struct place *p)
+/* As spin(); -EBUSY: it takes longer. */
+static int spin_on_event(int device, struct place *p)
+{
+	int64_t end = now_ns() + SPIN_NS + (int64_t)(p->bytes >> 10) * NS_PER_KIB;
+	int err;
+
+	do {
+		err = place_done(device, p);
+		for (int i = 0; i < 16 && err == -EBUSY; i++) {
+#ifdef __x86_64__
+			__builtin_ia32_pause();
+#endif
+		}
+	} while (err == -EBUSY && now_ns() < end);
+	return err;
+}
+
+static int place_wait(int device, struct place *p)
 {
 	struct nvidia_visit visit;
 	int err;
 
-	if (!p->queue || (p->queue->word && spin(p->queue, p->number, p->bytes)))
+	if (!p->queue || (!p->by_event && spin(p->queue, p->number, p->bytes)))
 		return 0;
+	err = p->by_event && p->queue->word ? spin_on_event(device, p) : -EBUSY;
+	if (err != -EBUSY)
+		return err;
 	err = enter_queue(device, p->queue, &visit);
 	if (err)
 		return err;
-	err = copied(p->queue->word ? wait_for(p->queue, p->number, 0) :
-				      nvidia_driver.event_sync(p->event));
+	err = copied(p->by_event ? nvidia_driver.event_sync(p->event) :
+				   wait_for(p->queue, p->number, 0));
 	nvidia_leave(&visit);
 	return err;
 }

@@ -33,8 +33,11 @@
 #include "io_worker.h"
 #include "../phx_config.h"
 #include "../phx_error.h"
+#include "../phx_init.h"
 
 #define GRAIN 32
+#define RING_DEPTH 64
+#define LOOK_NS 50000 /* for more of what comes in quick succession, before sleeping */
 
 struct job_list {
 	struct phx_job *first, *last;
@@ -49,8 +52,10 @@ static struct {
 	struct phx_worker *workers[256];
 	int worker_count;
 	int idle;             /* workers on work */
+	int looking;          /* workers that look at posted */
+	_Atomic unsigned int posted; /* jobs, ever */
 } pool = {
-	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP, /* held for short */
 	.work = PTHREAD_COND_INITIALIZER,
 	.room = PTHREAD_COND_INITIALIZER,
 };
@@ -116,6 +121,8 @@ static struct phx_claim claim_other(void)
 	if (!job)
 		return claimed;
 	claimed = claim(job);
+	if (job->whole && !all_claimed(job))
+		return claimed;
 	unlink_job(&pool.others, job);
 	if (all_claimed(job))
 		job->queued = false;
@@ -135,6 +142,27 @@ static struct phx_claim claim_any(bool batch_first)
 
 /* ---------------------------------------------------------------- workers */
 
+/* Wait a little for another job, with the lock held, but not meanwhile. */
+static void look(struct phx_worker *worker)
+{
+	unsigned int seen = atomic_load_explicit(&pool.posted, memory_order_relaxed);
+	struct timespec now;
+	int64_t end = 0, ns = 0;
+
+	worker->hot = false;
+	pool.looking++;
+	pthread_mutex_unlock(&pool.lock);
+	while (ns <= end && atomic_load_explicit(&pool.posted, memory_order_relaxed) == seen) {
+		for (int i = 0; i < 16; i++)
+			phx_relax();
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		ns = now.tv_sec * 1000000000LL + now.tv_nsec;
+		end = end ? end : ns + LOOK_NS;
+	}
+	pthread_mutex_lock(&pool.lock);
+	pool.looking--;
+}
+
 static bool has_room(const struct phx_worker *worker)
 {
 	return !worker->stalled && !worker->backlog.count &&
@@ -153,10 +181,15 @@ static void claim_or_wait(struct phx_worker *worker, bool batch_first)
 		claimed = claim_any(batch_first);
 		if (claimed.count || worker->in_flight || worker->copies)
 			break;
+		if (worker->hot) {
+			look(worker);
+			continue;
+		}
 		pool.idle++;
 		pthread_cond_wait(&pool.work, &pool.lock);
 		pool.idle--;
 	}
+	worker->hot = claimed.count && claimed.first->job->whole;
 	if (!claimed.count && has_room(worker) && !worker->copies) {
 		worker->ops->arm(worker->engine);
 		worker->waiting = true;
@@ -287,6 +320,8 @@ static void wake_workers(const struct phx_job *job)
 									pool.worker_count;
 	if (job->helpers && wanted > job->helpers)
 		wanted = job->helpers;
+	atomic_fetch_add_explicit(&pool.posted, 1, memory_order_relaxed);
+	wanted -= pool.looking;
 	for (int i = 0; i < pool.idle && i < wanted; i++)
 		pthread_cond_signal(&pool.work);
 	wanted -= pool.idle;
@@ -375,13 +410,101 @@ static struct phx_claim claim_for_help(struct phx_job *job)
 	return claimed;
 }
 
-void phx_pool_help(struct phx_job *job)
+/* Without an engine, which would gain nothing; false: it was none. */
+static bool run_claim_at_once(struct phx_claim claimed)
 {
-	struct phx_worker self = { .ops = &phx_engine_sync };
+	bool any = claimed.count;
+
+	while (claimed.count--)
+		phx_worker_run_slice(claimed.first++);
+	return any;
+}
+
+bool phx_pool_help_once(struct phx_job *job)
+{
+	struct phx_claim claimed = claim_for_help(job);
+
+	return run_claim_at_once(claimed);
+}
+
+bool phx_pool_help_any(void)
+{
+	struct phx_claim claimed = { 0 };
+
+	pthread_mutex_lock(&pool.lock);
+	if (pool.others.first && pool.others.first->whole)
+		claimed = claim_other();
+	pthread_mutex_unlock(&pool.lock);
+	return run_claim_at_once(claimed);
+}
+
+/* The ring of a thread that calls. */
+struct ring {
+	struct phx_engine *engine;
+	unsigned int generation;
+};
+
+static pthread_key_t ring_key;
+static bool have_ring_key;
+
+static void free_ring(void *arg)
+{
+	struct ring *ring = arg;
+
+	phx_engine_io_uring.destroy(ring->engine);
+	free(ring);
+}
+
+static void make_ring_key(void)
+{
+	have_ring_key = !pthread_key_create(&ring_key, free_ring);
+}
+
+static struct ring *make_ring(void)
+{
+	struct ring *ring = calloc(1, sizeof(*ring));
+
+	if (!ring)
+		return NULL;
+	ring->generation = phx_fork_generation();
+	if (!phx_engine_io_uring.create(RING_DEPTH, false, &ring->engine) &&
+	    !pthread_setspecific(ring_key, ring))
+		return ring;
+	if (ring->engine)
+		phx_engine_io_uring.destroy(ring->engine);
+	free(ring);
+	return NULL;
+}
+
+/* Made once for each thread, since it takes long; NULL: it cannot be had. */
+static struct phx_engine *my_ring(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct ring *ring;
+
+	pthread_once(&once, make_ring_key);
+	if (!have_ring_key || phx_engine() != &phx_engine_io_uring)
+		return NULL;
+	ring = pthread_getspecific(ring_key);
+	if (ring && ring->generation != phx_fork_generation()) {
+		pthread_setspecific(ring_key, NULL);
+		free_ring(ring);
+		ring = NULL;
+	}
+	if (!ring)
+		ring = make_ring();
+	return ring ? ring->engine : NULL;
+}
+
+void phx_pool_help(struct phx_job *job, bool direct)
+{
+	struct phx_engine *ring = direct ? my_ring() : NULL;
+	struct phx_worker self = { .ops = ring ? &phx_engine_io_uring : &phx_engine_sync,
+				   .engine = ring };
 	struct phx_claim claimed;
 
 	/* A worker for a while: its copies run beside its reads. */
-	if (self.ops->create(1, false, &self.engine))
+	if (!ring && self.ops->create(1, false, &self.engine))
 		self.engine = NULL;
 	while (claimed = claim_for_help(job), claimed.count) {
 		if (self.engine)
@@ -392,7 +515,8 @@ void phx_pool_help(struct phx_job *job)
 	}
 	if (self.engine) {
 		phx_worker_drain(&self);
-		self.ops->destroy(self.engine);
+		if (!ring)
+			self.ops->destroy(self.engine);
 	}
 }
 
@@ -455,6 +579,7 @@ void phx_pool_fork_child(void)
 	}
 	pool.worker_count = 0;
 	pool.idle = 0;
+	pool.looking = 0;
 	memset(&pool.batches, 0, sizeof(pool.batches));
 	memset(&pool.others, 0, sizeof(pool.others));
 	pthread_cond_init(&pool.work, NULL);

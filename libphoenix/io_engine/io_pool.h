@@ -22,10 +22,14 @@ int phx_pool_submit(struct phx_job *job);
 /* Run a job that could not be queued, by this thread alone. */
 void phx_pool_run_here(struct phx_job *job);
 /*
- * Claim and run slices of @job in this thread until none is left to claim. The
- * job must outlive the call.
+ * Claim and run slices of @job in this thread until none is left to claim; with
+ * @direct several at a time. The job must outlive the call.
  */
-void phx_pool_help(struct phx_job *job);
+void phx_pool_help(struct phx_job *job, bool direct);
+/* The same, for some slices only; false: there were none left. */
+bool phx_pool_help_once(struct phx_job *job);
+/* The same for a job that is to be run whole, if one is first in turn. */
+bool phx_pool_help_any(void);
 /* Take a queued job back, of which no slice has been claimed; false: too late. */
 bool phx_pool_take_back(struct phx_job *job);
 /* For phx_job_finish(): all slices of @job are finished. */

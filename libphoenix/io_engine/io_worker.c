@@ -25,6 +25,10 @@
 #include "../phx_staging.h"
 
 #define COPIES 2
+#define IN_FLIGHT 3 /* slices of a caller that runs them itself, besides the newest */
+#define CACHE_LINE 64
+#define NAP_NS 10000
+#define NAPS 20
 
 /* Not worth starting: the batch is abandoned, or the transfer ends before it. */
 static inline bool is_void(struct phx_slice *slice)
@@ -43,16 +47,34 @@ static void note_end(struct phx_slice *slice)
 		;
 }
 
+/*
+ * Out of this processor's own cache, where it keeps them: a hint, and no
+ * instruction where the processor does not know it.
+ */
+static void let_out(const struct phx_slice *slice)
+{
+#ifdef __x86_64__
+	const char *from = slice->x->io + slice->at;
+
+	for (size_t i = 0; i < slice->moved; i += CACHE_LINE)
+		__asm__ volatile("cldemote (%0)" : : "r"(from + i) : "memory");
+#endif
+}
+
 void phx_worker_run_slice(struct phx_slice *slice)
 {
 	size_t moved = 0;
 
-	if (is_void(slice)) {
+	if (slice->job->call) {
+		slice->job->call(slice->job);
+	} else if (is_void(slice)) {
 		slice->err = -ECANCELED;
 	} else {
 		slice->err = phx_xfer_part(slice->x, slice->at + slice->moved,
 					   slice->len - slice->moved, &moved);
 		slice->moved += moved;
+		if (slice->x->let_out)
+			let_out(slice);
 		if (slice->moved < slice->len)
 			note_end(slice);
 	}
@@ -224,7 +246,7 @@ static bool start_chunked(struct phx_worker *worker, struct phx_slice *slice)
 static __attribute__((noinline)) void start_other(struct phx_worker *worker,
 						  struct phx_slice *slice)
 {
-	if (is_void(slice))
+	if (slice->job->call || is_void(slice))
 		phx_worker_run_slice(slice);
 	else if (!fits_engine(slice))
 		run_by_hand(worker, slice);
@@ -314,6 +336,8 @@ static bool settle(struct phx_worker *worker, struct phx_slice *slice)
 	} else {
 		slice->moved = slice->io.moved;
 		slice->err = slice->io.err;
+		if (__builtin_expect(slice->x->let_out, 0))
+			let_out(slice);
 	}
 	return conclude(worker, slice);
 }
@@ -336,12 +360,27 @@ static void copied(struct phx_worker *worker, struct phx_slice *slice, int err)
 		phx_job_finish(slice->job, 1);
 }
 
+/* As phx_xfer_copied(); who is in no hurry leaves the processor meanwhile. */
+static int copied_by_now(struct phx_slice *slice, bool wait)
+{
+	size_t n = slice->x->write ? slice->len : slice->moved;
+	struct timespec nap = { 0, NAP_NS };
+
+	for (int i = 0; wait && slice->x->patient && i < NAPS; i++) {
+		int err = phx_xfer_copied(slice->x, &slice->chunk, n, false);
+
+		if (err != -EBUSY)
+			return err;
+		nanosleep(&nap, NULL);
+	}
+	return phx_xfer_copied(slice->x, &slice->chunk, n, wait);
+}
+
 void phx_worker_harvest(struct phx_worker *worker, bool wait)
 {
 	while (worker->copying) {
 		struct phx_slice *slice = worker->copying;
-		size_t n = slice->x->write ? slice->len : slice->moved;
-		int err = phx_xfer_copied(slice->x, &slice->chunk, n, wait);
+		int err = copied_by_now(slice, wait);
 
 		if (err == -EBUSY)
 			return;
@@ -352,14 +391,14 @@ void phx_worker_harvest(struct phx_worker *worker, bool wait)
 	}
 }
 
-/* What is under way, one step on; may wait, for the device before the file. */
+/* What is under way, one step on; may wait, for the file before the device. */
 static void step(struct phx_worker *worker)
 {
 	phx_worker_reap(worker);
-	if (worker->copies)
-		phx_worker_harvest(worker, true);
-	else if (worker->in_flight)
+	if (worker->in_flight)
 		worker->ops->wait(worker->engine, NULL);
+	else if (worker->copies)
+		phx_worker_harvest(worker, true);
 	phx_worker_reap(worker);
 	phx_worker_resume(worker);
 }
@@ -368,8 +407,9 @@ void phx_worker_run_claim(struct phx_worker *worker, struct phx_claim claimed)
 {
 	while (claimed.count--) {
 		phx_worker_start(worker, claimed.first++);
+		worker->ops->flush(worker->engine);
 		phx_worker_reap(worker);
-		while (worker->stalled)
+		while (worker->stalled || worker->in_flight > IN_FLIGHT)
 			step(worker);
 	}
 }

@@ -26,6 +26,7 @@ struct phx_worker {
 	/* Wait for a chunk, linked by io.next; nothing new is started meanwhile. */
 	struct phx_slice *stalled, **stalled_tail;
 	struct phx_claim backlog;    /* claimed, not started */
+	bool hot;                    /* the last claim was of a whole job */
 	/* Protected by the pool's lock: */
 	bool waiting;                /* in the engine's wait(), armed */
 };

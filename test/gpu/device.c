@@ -58,7 +58,8 @@ static void the_device_is_described(void)
 
 	EQ(phxfs_device_info(id, &info), 0);
 	EQ(strlen(info.bdf), 12);
-	CHECK(strstr(info.name, "NVIDIA") && info.memory_bytes >= GIB);
+	if (!strcmp(info.vendor, "nvidia"))
+		CHECK(strstr(info.name, "NVIDIA") && info.memory_bytes >= GIB);
 	EQ(phxfs_find_device_bdf(info.bdf), id);
 	printf("%s at %s, mode %d: ", info.name, info.bdf, info.mode);
 }
@@ -168,6 +169,7 @@ static void memory_of_another_context(void)
 	uintptr_t base;
 	char *p;
 
+	memory_need_contexts();
 	if (!cu.context_create)
 		gpu_skip("no contexts of its own");
 	EQ(cu.device_get(&device, 0), 0);
@@ -372,7 +374,7 @@ static void too_much_memory(void)
 	void *p = &p;
 
 	EQ(phxfs_mem_alloc(id, 1UL << 44, &p), -ENOMEM);
-	HAS(phxfs_last_error(), "OUT_OF_MEMORY");
+	HAS(phxfs_last_error(), "out of memory");
 	CHECK(p == &p);
 }
 

@@ -13,6 +13,19 @@ const char *const memory_names[] = { "the library's", "the driver's", "a pool's"
 
 static void *primary;
 
+const char *memory_vendor(void)
+{
+	const char *name = getenv("PHX_CONNECTOR");
+
+	return name && !strcmp(name, "metax") ? name : "nvidia";
+}
+
+void memory_need_contexts(void)
+{
+	if (!strcmp(memory_vendor(), "metax"))
+		gpu_skip("no contexts in this runtime");
+}
+
 int memory_device(void)
 {
 	const char *missing = driver_load();
@@ -20,7 +33,7 @@ int memory_device(void)
 
 	if (missing)
 		gpu_skip("no GPU: %s", missing);
-	id = phxfs_find_device("nvidia", 0);
+	id = phxfs_find_device(memory_vendor(), 0);
 	CHECK(id >= 0);
 	EQ(phxfs_open(id), 0);
 	EQ(cu.device_get(&device, 0), 0);
@@ -101,7 +114,7 @@ bool memory_alloc(enum memory_kind kind, size_t len, char **out)
 
 	switch (kind) {
 	case MEMORY_LIBRARY:
-		EQ(phxfs_mem_alloc(phxfs_find_device("nvidia", 0), len, &p), 0);
+		EQ(phxfs_mem_alloc(phxfs_find_device(memory_vendor(), 0), len, &p), 0);
 		*out = p;
 		return true;
 	case MEMORY_DRIVER:
@@ -130,7 +143,7 @@ void memory_free(enum memory_kind kind, char *p)
 
 	switch (kind) {
 	case MEMORY_LIBRARY:
-		EQ(phxfs_mem_free(phxfs_find_device("nvidia", 0), p), 0);
+		EQ(phxfs_mem_free(phxfs_find_device(memory_vendor(), 0), p), 0);
 		break;
 	case MEMORY_DRIVER:
 		EQ(cu.mem_free(forget(p)), 0);

@@ -28,6 +28,10 @@ enum memory_kind {
 
 extern const char *const memory_names[MEMORY_KINDS];
 
+/* "nvidia", or "metax" by PHX_CONNECTOR: its connector works with NVIDIA's runtime too. */
+const char *memory_vendor(void);
+/* A runtime has no contexts of a program's own, and neither has its connector. */
+void memory_need_contexts(void);
 /* The driver is loaded and the first device opened: its number. Skips without one. */
 int memory_device(void);
 /* Makes the first device's primary context current. */

@@ -351,6 +351,28 @@ static void ranges_reach_the_profiler(void)
 	EQ(strcmp(ranges(), "<a<b>>"), 0);
 }
 
+static void ranges_surround_transfers(void)
+{
+	int id = device(0), fd = gpu_file(MIB, 1, 0);
+	char *p = registered(id, MIB);
+	phxfs_io_req_t request = { .fd = fd, .device_id = id, .buf = p, .nbytes = MIB };
+	struct phxfs_completion done;
+	phxfs_batch_t *batch;
+	phxfs_queue_t *q;
+
+	EQ(phxfs_read(fd, id, p, 0, MIB, 0), MIB);
+	EQ(phxfs_write(fd, id, p, 0, MIB, 0), MIB);
+	EQ(strcmp(ranges(), "<phxfs_read><phxfs_write>"), 0);
+	batch = phxfs_batch_submit_read(&request, 1);
+	EQ(phxfs_batch_wait(batch), 0);
+	EQ(phxfs_queue_create(4, &q), 0);
+	EQ(phxfs_queue_submit(q, PHXFS_OP_READ, &request, NULL, 1), 1);
+	EQ(phxfs_queue_wait(q, &done, 1, 1, NULL), 1);
+	EQ(phxfs_queue_destroy(q), 0);
+	EQ(strcmp(ranges(), "<phxfs_read><phxfs_write><phxfs_batch_wait><phxfs_queue_wait>"), 0);
+	close(fd);
+}
+
 static void ranges_are_off_by_default(void)
 {
 	EQ(phxfs_device_count(), 2);
@@ -387,6 +409,8 @@ static const struct gpu_case cases[] = {
 	     .env = "FAKE_CUDA_FAIL=new_attributes=1@1+"),
 	CASE(identity_changes_with_the_memory),
 	CASE(ranges_reach_the_profiler,
+	     .env = "PHX_NVTX=1 NVTX_INJECTION64_PATH=@/libfake_nvtx.so"),
+	CASE(ranges_surround_transfers,
 	     .env = "PHX_NVTX=1 NVTX_INJECTION64_PATH=@/libfake_nvtx.so"),
 	CASE(ranges_are_off_by_default, .env = "NVTX_INJECTION64_PATH=@/libfake_nvtx.so"),
 	CASE(ranges_without_a_profiler, .env = "PHX_NVTX=1"),

@@ -324,6 +324,7 @@ static void copies_behind_many_streams(void)
 	int id = memory_device(), fd = gpu_file(LEN, 1, O_DIRECT);
 	struct user users[12];
 
+	memory_need_contexts();
 	for (int i = 0; i < 12; i++) {
 		users[i] = (struct user){ id, fd, i, 0 };
 		CHECK(!pthread_create(&users[i].thread, NULL, copies_behind, &users[i]));
@@ -342,6 +343,7 @@ static void one_thread_fills_many_streams(void)
 	char *p[STREAMS], *pinned;
 	void *streams[STREAMS];
 
+	memory_need_contexts();
 	EQ(cu.host_alloc((void **)&pinned, 2 * 65536, DRIVER_HOST_PORTABLE), 0);
 	for (int i = 0; i < STREAMS; i++) {
 		p[i] = registered(id, 2 * MIB);
