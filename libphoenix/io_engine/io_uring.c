@@ -42,6 +42,7 @@ struct phx_engine {
 	bool shared;
 	unsigned int depth, in_flight;
 	int last_fd;            /* found to have offsets; -1: none yet */
+	unsigned char last_flags; /* of an entry for it: 0 or IOSQE_ASYNC */
 	struct phx_io *restart; /* could not be put back into the full ring yet */
 	int wake_fd;
 	bool armed;
@@ -210,6 +211,19 @@ static inline unsigned int known(int fd)
 	return found && found / 2 == (unsigned int)fd + 1 ? found : look_at(fd);
 }
 
+/* False: @fd has no offsets. */
+static __attribute__((noinline)) bool meet(struct phx_engine *engine, int fd)
+{
+	unsigned int found = known(fd);
+
+	if (!found)
+		return false;
+	engine->last_fd = fd;
+	engine->last_flags = found & 1 ? IOSQE_ASYNC : 0;
+	return true;
+}
+
+/* @io has been met; its turn may come again behind others'. */
 static inline bool put(struct phx_engine *engine, struct phx_io *io)
 {
 	struct io_uring_sqe *sqe = get_sqe(engine);
@@ -221,8 +235,8 @@ static inline bool put(struct phx_engine *engine, struct phx_io *io)
 	io_uring_prep_rw(io->write ? IORING_OP_WRITE : IORING_OP_READ, sqe, io->fd,
 			 (char *)io->addr + io->moved, n,
 			 (uint64_t)io->off + io->moved);
-	if (__builtin_expect(known(io->fd) & 1, 0))
-		sqe->flags |= IOSQE_ASYNC;
+	if (io->fd == engine->last_fd || meet(engine, io->fd))
+		sqe->flags = engine->last_flags;
 	io_uring_sqe_set_data(sqe, io);
 	return true;
 }
@@ -239,11 +253,8 @@ static int start(struct phx_engine *engine, struct phx_io *io)
 {
 	if (engine->in_flight == engine->depth)
 		return -EAGAIN;
-	if (io->fd != engine->last_fd) {
-		if (!known(io->fd))
-			return -EOPNOTSUPP;
-		engine->last_fd = io->fd;
-	}
+	if (io->fd != engine->last_fd && !meet(engine, io->fd))
+		return -EOPNOTSUPP;
 	io->moved = 0;
 	io->err = 0;
 	io->tries = 0;
