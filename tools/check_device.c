@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Host memory that one mapped 4 KiB page of a BAR costs in FULL mode. */
 #define PAGE_STRUCT_BYTES 64u
@@ -41,7 +42,15 @@ static void check_connectors(struct findings *f)
 		find_add(f, VERDICT_FAIL, "connector", asked, "not built into this library");
 }
 
-static void check_module(struct findings *f)
+static bool module_loaded(const char *sysfs)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/module/phxfs", sysfs);
+	return access(path, F_OK) == 0;
+}
+
+static void check_module(struct findings *f, const char *sysfs)
 {
 	int mode = phxfs_get_map_mode();
 	struct finding *x;
@@ -49,6 +58,8 @@ static void check_module(struct findings *f)
 	if (mode == PHXFS_MODE_FULL || mode == PHXFS_MODE_STAGING) {
 		find_add(f, VERDICT_PASS, "module", "phxfs.ko", "loaded, map mode %s",
 			 mode_name(mode));
+	} else if (mode == PHXFS_MODE_BOUNCE && module_loaded(sysfs)) {
+		find_add(f, VERDICT_WARN, "module", "phxfs.ko", "loaded, and serves no device");
 	} else if (mode == PHXFS_MODE_BOUNCE) {
 		x = find_add(f, VERDICT_WARN, "module", "phxfs.ko",
 			     "not loaded: data goes through host memory");
@@ -95,18 +106,30 @@ out_free:
 	return rc;
 }
 
-static void check_mode(struct findings *f, const char *object,
-		       const struct phxfs_device_info *info)
+/* What would make a better mode of this one. */
+static void cure_mode(struct finding *x, const struct phxfs_device_info *info, const char *sysfs)
 {
+	if (info->mode == PHXFS_MODE_STAGING)
+		find_cure(x, "for FULL load phxfs.ko with phxfs_map_mode=0");
+	else if (info->mode == PHXFS_MODE_BOUNCE && !module_loaded(sysfs))
+		find_cure(x, "modprobe phxfs");
+	else if (info->mode == PHXFS_MODE_BOUNCE)
+		find_cure(x, "load phxfs-%s.ko, name the device in gpus=; "
+			     "dmesg says why it is left alone", info->vendor);
+}
+
+static void check_mode(struct findings *f, const char *object,
+		       const struct phxfs_device_info *info, const char *sysfs)
+{
+	enum verdict verdict = info->mode == PHXFS_MODE_BOUNCE ? VERDICT_WARN :
+			       info->mode == PHXFS_MODE_HOST   ? VERDICT_INFO :
+								 VERDICT_PASS;
 	char word[WORD_MAX];
 	struct finding *x;
 
-	if (info->mode == PHXFS_MODE_BOUNCE)
-		find_add(f, VERDICT_WARN, "device", object, "mode bounce: %s", info->reason);
-	else
-		find_add(f, info->mode == PHXFS_MODE_HOST ? VERDICT_INFO : VERDICT_PASS, "device",
-			 object, "mode %s%s%s", mode_name(info->mode), *info->reason ? ": " : "",
-			 info->reason);
+	x = find_add(f, verdict, "device", object, "mode %s%s%s", mode_name(info->mode),
+		     *info->reason ? ": " : "", info->reason);
+	cure_mode(x, info, sysfs);
 	if (info->mode != PHXFS_MODE_FULL || !info->memory_bytes)
 		return;
 	x = find_add(f, VERDICT_INFO, "device", object,
@@ -186,7 +209,7 @@ static void check_device(struct findings *f, int device, const char *sysfs)
 	json_uint(find_data(x), "staging_bytes", info.staging_bytes);
 	json_uint(find_data(x), "page_size", info.page_size);
 
-	check_mode(f, object, &info);
+	check_mode(f, object, &info, sysfs);
 	if (*info.bdf) {
 		check_iommu(f, object, info.bdf, sysfs);
 		check_bar(f, object, &info, sysfs);
@@ -205,7 +228,7 @@ void check_devices(struct findings *f, const char *sysfs)
 	int i, n;
 
 	check_connectors(f);
-	check_module(f);
+	check_module(f, sysfs);
 	n = phxfs_device_count();
 	if (n <= 0)
 		find_cure(find_add(f, VERDICT_FAIL, "device", "", "there is none"),
