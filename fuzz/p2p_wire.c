@@ -309,7 +309,7 @@ static void control(const uint8_t *data, size_t size)
 		rc = session_read(c);
 		drain(theirs);
 	}
-	need(rc < 0, "the end of the session was not seen");
+	need(rc != 0, "the end of the session was not seen");
 	while (flagcxP2pEngineGetNotifsV(p2p_handle_pointer(engine->handle), &n, 1) > 0)
 		flagcxP2pNotifFree(&n);
 	close(theirs);
