@@ -144,8 +144,12 @@ static void pair(int *mine, int *theirs)
 	int on = 1;
 
 	*theirs = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	need(connect(*theirs, (struct sockaddr *)&where, sizeof(where)) == 0, "connect");
-	*mine = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	/* the fuzzer's alarm interrupts; the connection is made all the same */
+	need(connect(*theirs, (struct sockaddr *)&where, sizeof(where)) == 0 || errno == EINTR,
+	     "connect");
+	do
+		*mine = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	while (*mine < 0 && errno == EINTR);
 	need(*mine >= 0, "accept");
 	setsockopt(*theirs, IPPROTO_TCP, 1 /* TCP_NODELAY */, &on, sizeof(on));
 	p2p_fd_track(*mine);
@@ -276,7 +280,7 @@ static void stream(const uint8_t *data, size_t size, bool answers)
 	if (answers)
 		post_requests(c);
 	/* in two parts, so that frames are cut anywhere */
-	need(send(theirs, data, size / 2, MSG_NOSIGNAL) >= 0, "send");
+	need(send(theirs, data, size / 2, MSG_NOSIGNAL) >= 0 || errno == EINTR, "send");
 	while (tcp_rx_turn(p))
 		;
 	tcp_tx_flush(p);
