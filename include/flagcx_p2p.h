@@ -41,6 +41,8 @@
  *   FLAGCX_P2P_LIVENESS_MS=4000        silence after which a peer counts as dead
  *   FLAGCX_P2P_CONNECT_MS=10000        the longest a connect tries
  *   FLAGCX_P2P_STALL_MS=30000          no progress this long fails a transfer
+ *   FLAGCX_P2P_ZEROCOPY=1              TCP sends without a copy from 64 KiB on: 0 never,
+ *                                      1 to other hosts while the kernel can, 2 always
  *   FLAGCX_SOCKET_IFNAME=              interface name, address or CIDR to use
  *   FLAGCX_SOCKET_FAMILY=              AF_INET or AF_INET6 to advertise
  *   FLAGCX_DEBUG=                      WARN or INFO: log to standard error

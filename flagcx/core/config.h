@@ -17,6 +17,7 @@ struct p2p_config {
 	int liveness_ms;
 	int connect_ms;
 	int stall_ms;
+	int zerocopy;  /* 0 never, 1 where it pays, 2 always */
 	int family;    /* 0, AF_INET or AF_INET6 */
 	char secret[256];
 	char ifname[256];

@@ -23,6 +23,7 @@
 #define TCP_STAGE (1u << 20)
 #define TCP_TRASH (64u << 10)
 #define TCP_IOV 256
+#define TCP_ZC_MIN (64u << 10)    /* below, a copy is cheaper than its accounting */
 #define TCP_FRAMES_MAX 70000u     /* answers owed to one peer: it has run wild beyond */
 
 /* A piece of a body. */
@@ -50,6 +51,9 @@ struct tcp_frame {
 	size_t head_len, head_sent;
 	uint64_t body_sent;
 	struct tcp_cursor at;    /* sending */
+	uint32_t zc_first;       /* number of its first send without a copy */
+	uint32_t zc_sends;       /* how many of them */
+	uint32_t zc_left;        /* of which the kernel still reads the memory */
 	struct tcp_ext *ext;
 	uint8_t *head;           /* header and descriptors or refusals */
 };
@@ -103,6 +107,9 @@ struct tcp_path {
 	struct tcp_worker *tw;
 	int fd;
 	bool writable, hup, broken;
+	bool zc;                /* send large bodies without a copy */
+	uint32_t zc_next;       /* the kernel counts such sends, and so do we */
+	struct tcp_fifo held;   /* answers sent whose memory the kernel still reads */
 
 	struct tcp_fifo tx;     /* to be sent, in order */
 	struct tcp_fifo flight; /* our requests, sent, not answered */
@@ -149,6 +156,16 @@ uint8_t *tcp_stage_get(struct tcp_path *p, uint8_t **stage);
 /* tcp_p2p_tx.c */
 void tcp_tx_push(struct tcp_path *p, struct tcp_frame *f);
 void tcp_tx_flush(struct tcp_path *p);
+
+/* tcp_p2p_zerocopy.c */
+/* Ask for sends without a copy, if the settings and the peer are such. */
+void tcp_zc_open(struct tcp_path *p);
+/* Bytes at the start of f's unsent body that can be sent so; 0: none. */
+size_t tcp_zc_span(const struct tcp_path *p, const struct tcp_frame *f);
+/* Send them. As sendmsg(), but -errno. */
+ssize_t tcp_zc_send(struct tcp_path *p, struct tcp_frame *f);
+/* Take what the kernel says to be done with. */
+void tcp_zc_reap(struct tcp_path *p);
 
 /* tcp_p2p_rx.c */
 /* Receive for one turn; true: there may be more. */

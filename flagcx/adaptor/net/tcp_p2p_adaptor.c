@@ -293,6 +293,7 @@ static int tcp_path_init(struct p2p_path *path)
 	p2p_list_init(&p->ready);
 	tcp_fifo_init(&p->tx);
 	tcp_fifo_init(&p->flight);
+	tcp_fifo_init(&p->held);
 	p->rbuf = malloc(RBUF);
 	p->rcap = RBUF;
 	return p->rbuf ? 0 : -ENOMEM;
@@ -330,7 +331,11 @@ static void on_event(struct p2p_source *source, uint32_t events)
 
 	if (p->broken)
 		return;
-	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+	if (events & EPOLLERR && p->zc_next)
+		tcp_zc_reap(p); /* an error comes with EPOLLHUP beside */
+	else if (events & EPOLLERR)
+		p->hup = true;
+	if (events & (EPOLLRDHUP | EPOLLHUP))
 		p->hup = true;
 	if (events & EPOLLOUT)
 		p->writable = true;
@@ -349,6 +354,7 @@ static int tcp_start(struct p2p_path *path)
 
 	p->tw = path->worker->net_ctx[path->ops->slot];
 	p->source.event = on_event;
+	tcp_zc_open(p);
 	if (epoll_ctl(path->worker->epoll, EPOLL_CTL_ADD, p->fd, &ev))
 		return -errno;
 	return 0;
@@ -381,16 +387,19 @@ static void tcp_stop(struct p2p_path *path, int err)
 	connect(p->fd, &nobody, sizeof(nobody));
 	p2p_fd_close(p->fd);
 	p->fd = -1;
+	/* before a transfer ends: who waits for that finds every gauge at 0 */
+	p2p_uncount(e, staging_busy, p->rx_stage_len + p->tx_stage_len);
+	p->rx_stage_len = p->tx_stage_len = 0;
+	p->tx_staged = NULL;
 	if (p->in)
 		end_frame(p, p->in, p->in->h.type == P2P_FRAME_READ, err);
 	p->in = NULL;
+	while ((f = tcp_fifo_pop(&p->held)) != NULL)
+		end_frame(p, f, false, err); /* the reset took them out of the kernel's hands */
 	while ((f = tcp_fifo_pop(&p->flight)) != NULL)
 		end_frame(p, f, true, err);
 	while ((f = tcp_fifo_pop(&p->tx)) != NULL)
 		end_frame(p, f, f->h.type == P2P_FRAME_WRITE || f->h.type == P2P_FRAME_READ, err);
-	p2p_uncount(e, staging_busy, p->rx_stage_len + p->tx_stage_len);
-	p->rx_stage_len = p->tx_stage_len = 0;
-	p->tx_staged = NULL;
 	atomic_store(&path->busy_since, 0);
 }
 

@@ -29,6 +29,7 @@ void tcp_tx_push(struct tcp_path *p, struct tcp_frame *f)
 	f->head_sent = 0;
 	f->body_sent = 0;
 	f->at = (struct tcp_cursor){ 0, 0 };
+	f->zc_sends = f->zc_left = 0;
 	if (is_request(f))
 		p->unsent[opcode_of(f)] += body_of(f);
 	tcp_fifo_push(&p->tx, f);
@@ -157,6 +158,11 @@ static int gather(struct tcp_path *p, struct gather *g)
 		next = f->next;
 		if (g->n == TCP_IOV || g->bytes >= TX_BATCH)
 			return 0;
+		if (tcp_zc_span(p, f)) { /* its head goes now, its body by itself */
+			if (f->head_sent < f->head_len)
+				gather_add(g, f->head + f->head_sent, f->head_len - f->head_sent);
+			return 0;
+		}
 		if (f->head_sent < f->head_len)
 			gather_add(g, f->head + f->head_sent, f->head_len - f->head_sent);
 		rc = gather_body(p, f, g);
@@ -205,6 +211,10 @@ static void sent(struct tcp_path *p, struct tcp_frame *f)
 		p2p_count(e, served_read, f->h.body_len);
 		p->reads_owed--;
 	}
+	if (f->zc_left) { /* pinned until the kernel has let go of it */
+		tcp_fifo_push(&p->held, f);
+		return;
+	}
 	tcp_unpin(f);
 	tcp_frame_put(p->tw, f);
 }
@@ -226,40 +236,51 @@ static void advance(struct tcp_path *p, size_t n)
 	}
 }
 
+/* One send; the bytes wanted and sent, 0: nothing is left to send; -errno. */
+static ssize_t send_some(struct tcp_path *p, size_t *want)
+{
+	struct tcp_frame *first = p->tx.first;
+	struct gather g = { .n = 0 };
+	struct msghdr msg = { .msg_iov = g.iov };
+	ssize_t n;
+	int rc;
+
+	if (first->head_sent == first->head_len) {
+		*want = tcp_zc_span(p, first);
+		if (*want)
+			return tcp_zc_send(p, first);
+	}
+	rc = gather(p, &g);
+	*want = g.bytes;
+	if (rc || !g.n)
+		return rc; /* what was there has been given up */
+	msg.msg_iovlen = (size_t)g.n;
+	p2p_foreign_begin();
+	n = sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+	p2p_foreign_end();
+	return n < 0 ? -errno : n;
+}
+
 void tcp_tx_flush(struct tcp_path *p)
 {
-	struct gather g;
-
 	while (p->writable && p->tx.first) {
-		struct msghdr msg = { .msg_iov = g.iov };
-		ssize_t n;
-		int rc;
+		size_t want;
+		ssize_t n = send_some(p, &want);
 
-		g.n = 0;
-		g.bytes = 0;
-		rc = gather(p, &g);
-		if (rc) {
-			tcp_break(p, rc);
-			return;
-		}
-		if (!g.n)
-			continue; /* what was there has been given up */
-		msg.msg_iovlen = (size_t)g.n;
-		p2p_foreign_begin();
-		n = sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-		p2p_foreign_end();
+		if (n == -EINTR)
+			continue;
 		if (n < 0) {
-			if (errno == EINTR)
-				continue;
-			if (errno != EAGAIN)
-				tcp_break(p, -errno);
+			if (n != -EAGAIN)
+				tcp_break(p, (int)n);
 			p->writable = false;
 			return;
 		}
+		if (!want)
+			continue;
 		advance(p, (size_t)n);
 		tcp_progress(p, false);
 		/* a short count: the buffer is full and an edge will come */
-		if ((size_t)n < g.bytes)
+		if ((size_t)n < want)
 			p->writable = false;
 	}
 }
