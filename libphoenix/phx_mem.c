@@ -197,6 +197,19 @@ static int find_exact(struct phx_device *dev, uintptr_t base, size_t len, struct
 	return 0;
 }
 
+/*
+ * FULL: which allocation the addresses are of now. 0: not known, or of no importance, for
+ * the other modes pin nothing and go by address.
+ */
+static uint64_t buffer_id(struct phx_device *dev, uintptr_t base, size_t len)
+{
+	struct devconn_pointer at = { .len = len };
+
+	if (dev->mode != PHXFS_MODE_FULL || dev->ops->pointer_device((void *)base, &at))
+		return 0;
+	return at.buffer_id;
+}
+
 static void drop_region(struct phx_device *dev, struct phx_region *r)
 {
 	phx_ranges_remove(&dev->regions, &r->range);
@@ -207,6 +220,7 @@ static void drop_region(struct phx_device *dev, struct phx_region *r)
 static int add_region(struct phx_device *dev, uintptr_t base, size_t len, struct phx_region **out)
 {
 	struct phx_region *r = phx_region_alloc(dev);
+	uint64_t id = buffer_id(dev, base, len); /* before the mapping: rather too old */
 	int err;
 
 	if (r && phx_ranges_insert(&dev->regions, &r->range, base, len)) {
@@ -227,11 +241,46 @@ static int add_region(struct phx_device *dev, uintptr_t base, size_t len, struct
 	}
 	r->state = PHX_REGION_LIVE;
 	r->users = 0;
+	r->buffer_id = id;
 	gauge(dev, r, true);
 	atomic_store_explicit(&r->refs, PHX_REGION_LIVE_BIT, memory_order_release);
 	pthread_cond_broadcast(&dev->changed);
 	*out = r;
 	return 0;
+}
+
+/* Take a live region away; the lock is dropped while it drains and is unmapped. */
+static void remove_region(struct phx_device *dev, struct phx_region *r)
+{
+	phx_region_drain(dev, r);
+	pthread_mutex_unlock(&dev->lock);
+	unmap_region(dev, r);
+	pthread_mutex_lock(&dev->lock);
+	gauge(dev, r, false);
+	drop_region(dev, r);
+}
+
+/*
+ * The memory was freed under its registration and the addresses allocated anew: the
+ * mapping still leads to the old pages, which its pin keeps. Replace it by one of what
+ * is there now, for those who registered before as well.
+ */
+static int renew_if_stale(struct phx_device *dev, uintptr_t base, size_t len,
+			  struct phx_region **r)
+{
+	uint64_t now = buffer_id(dev, base, len);
+	unsigned int users = (*r)->users;
+	int err;
+
+	if (!now || !(*r)->buffer_id || now == (*r)->buffer_id)
+		return 0;
+	remove_region(dev, *r);
+	err = find_exact(dev, base, len, r);
+	if (!err && !*r)
+		err = add_region(dev, base, len, r);
+	if (!err)
+		(*r)->users += users;
+	return err;
 }
 
 int phxfs_regmem(int device_id, const void *addr, size_t len, void **target_addr)
@@ -253,7 +302,9 @@ int phxfs_regmem(int device_id, const void *addr, size_t len, void **target_addr
 	err = dev->state == PHX_DEVICE_OPEN ? phx_device_open_node(dev) : 0;
 	if (!err)
 		err = find_exact(dev, (uintptr_t)addr, len, &r);
-	if (!err && !r)
+	if (!err && r)
+		err = renew_if_stale(dev, (uintptr_t)addr, len, &r);
+	else if (!err)
 		err = add_region(dev, (uintptr_t)addr, len, &r);
 	if (!err) {
 		r->users++;
@@ -262,17 +313,6 @@ int phxfs_regmem(int device_id, const void *addr, size_t len, void **target_addr
 	}
 	pthread_mutex_unlock(&dev->lock);
 	return err;
-}
-
-/* Take a live region away; the lock is dropped while it drains and is unmapped. */
-static void remove_region(struct phx_device *dev, struct phx_region *r)
-{
-	phx_region_drain(dev, r);
-	pthread_mutex_unlock(&dev->lock);
-	unmap_region(dev, r);
-	pthread_mutex_lock(&dev->lock);
-	gauge(dev, r, false);
-	drop_region(dev, r);
 }
 
 int phxfs_deregmem(int device_id, const void *addr, size_t len)

@@ -41,6 +41,7 @@ struct phx_region {
 	/* Protected by the device's lock: */
 	enum phx_region_state state;
 	unsigned int users;          /* phxfs_regmem() calls not yet undone */
+	uint64_t buffer_id;          /* FULL: whose pages are pinned; 0: not known */
 	struct phx_region *next;     /* in the free list */
 };
 

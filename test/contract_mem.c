@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What phoenix.h says of registrations, device memory and pointers. */
+#include <dlfcn.h>
 #include <sys/mman.h>
 
 #include "t_fuse.h"
@@ -368,6 +369,39 @@ static void device_memory_errors_are_the_documented_ones(void)
 	T_EQ(phxfs_close(0), 0);
 }
 
+/* The vendor's own allocator knows nothing of registrations. */
+static void reused_addresses_are_registered_anew(void)
+{
+	int (*alloc)(int dev, size_t size, unsigned int layout, void **ptr);
+	int (*release)(void *ptr);
+	int fd = t_file("f", 2 * T_MIB, 5, O_RDONLY | O_DIRECT);
+	void *lib = t_on_host() ? NULL : dlopen("libphxsim.so", RTLD_NOW), *p, *again;
+	uint8_t *back = malloc(2 * T_MIB);
+
+	if (!lib)
+		t_skip("frees memory by the runtime of the software accelerator");
+	*(void **)&alloc = dlsym(lib, "phxsim_mem_alloc");
+	*(void **)&release = dlsym(lib, "phxsim_mem_free");
+	T_EQ(phxfs_open(0), 0);
+	T_EQ(alloc(0, 2 * T_MIB, 0, &p), 0);
+	T_EQ(phxfs_regmem(0, p, 2 * T_MIB, NULL), 0);
+	T_EQ(release(p), 0);
+	T_EQ(alloc(0, 2 * T_MIB, 0, &again), 0);
+	T_CHECK(again == p);
+	T_EQ(phxfs_regmem(0, p, 2 * T_MIB, NULL), 0);
+	T_EQ(stats(0).registrations, 1);
+	T_EQ(phxfs_read(fd, 0, p, 0, 2 * T_MIB, 0), 2 * T_MIB);
+	T_EQ(phxfs_memcpy_from(0, back, p, 2 * T_MIB), 0);
+	T_PATTERN(back, 2 * T_MIB, 5, 0);
+	T_EQ(phxfs_deregmem(0, p, 2 * T_MIB), 0);
+	T_EQ(stats(0).registrations, 1); /* of the first */
+	T_EQ(phxfs_deregmem(0, p, 2 * T_MIB), 0);
+	T_EQ(stats(0).registrations, 0);
+	T_EQ(release(p), 0);
+	T_EQ(phxfs_close(0), 0);
+	free(back);
+}
+
 /* The last close removes what lay in it. */
 static void device_memory_can_be_freed_after_close(void)
 {
@@ -522,6 +556,7 @@ static const struct t_case cases[] = {
 	T_CASE(sizes_and_offsets_that_wrap_are_invalid, .flags = T_PATHS),
 	T_CASE(device_memory_is_64_kib_aligned_and_whole),
 	T_CASE(device_memory_errors_are_the_documented_ones, .env = "PHX_HOST_DEVICES=2"),
+	T_CASE(reused_addresses_are_registered_anew),
 	T_CASE(device_memory_can_be_freed_after_close),
 	T_CASE(device_memory_is_given_back),
 	T_CASE(copies_reach_device_memory_and_back),
