@@ -28,8 +28,9 @@ function(phx_add_script NAME)
 	endif()
 	if(PHX_SANITIZE)
 		math(EXPR T_TIMEOUT "${T_TIMEOUT} * 5")
-		# children of a process with threads start threads of their own
-		list(APPEND T_ENV "TSAN_OPTIONS=die_after_fork=0")
+		# children of a process with threads start threads of their own; and many
+		# a test is thousands of processes, which would each end with a second of sleep
+		list(APPEND T_ENV "TSAN_OPTIONS=die_after_fork=0:atexit_sleep_ms=20")
 	endif()
 	add_test(NAME ${NAME} COMMAND ${T_COMMAND})
 	set_tests_properties(${NAME} PROPERTIES LABELS ${T_TIER}

@@ -357,6 +357,7 @@ static void S15_batches_of_any_count(void)
 
 static void S16_a_handle_released_early_is_safe(void)
 {
+	enum { PART = 8 * T_MIB / 64 };
 	int fd = t_file("f", 8 * T_MIB, 1, O_RDONLY);
 
 	for (long round = t_scale(100); round > 0; round--) {
@@ -369,9 +370,9 @@ static void S16_a_handle_released_early_is_safe(void)
 		t_map(&r, 0, 8 * T_MIB);
 		T_EQ(phxfs_regmem(0, r.p, r.len, NULL), 0);
 		for (size_t i = 0; i < 64; i++)
-			reqs[i] = (phxfs_io_req_t){ .fd = fd, .buf = r.p, .nbytes = T_MIB,
-						    .buf_offset = (off_t)(i % 8 * T_MIB),
-						    .f_offset = (off_t)(i % 8 * T_MIB) };
+			reqs[i] = (phxfs_io_req_t){ .fd = fd, .buf = r.p, .nbytes = PART,
+						    .buf_offset = (off_t)(i * PART),
+						    .f_offset = (off_t)(i * PART) };
 		b = phxfs_batch_submit_read(reqs, 64);
 		T_CHECK(b);
 		T_EQ(phxfs_batch_destroy(b), 0);
