@@ -313,7 +313,8 @@ int phxfs_io_stream(const struct phxfs_stream_io *io)
 
 static void store(void *arg, ssize_t result)
 {
-	*(ssize_t *)arg = result;
+	/* whoever polls for it sees the bytes too */
+	__atomic_store_n((ssize_t *)arg, result, __ATOMIC_RELEASE);
 }
 
 static int in_region(int op, int fd, void *buf, size_t *nbytes, off_t *buf_offset,

@@ -175,7 +175,8 @@ int phxFileStreamDeregister(void *stream)
 
 static void store(void *arg, ssize_t result)
 {
-	*(int64_t *)arg = result;
+	/* whoever polls for it sees the bytes too */
+	__atomic_store_n((int64_t *)arg, (int64_t)result, __ATOMIC_RELEASE);
 }
 
 static int transfer(int op, void *fh, void *base, const size_t *n, const int64_t *file_off,
