@@ -81,6 +81,7 @@ static void freed_first(void)
 struct reader {
 	pthread_t thread;
 	const struct t_region *r;
+	uint64_t at, length;	/* its own part: two DMAs into one page are an error of ours */
 	volatile bool stop;
 	long done;
 	long refused;
@@ -91,9 +92,9 @@ static void *read_on(void *arg)
 	struct reader *me = arg;
 
 	while (!me->stop) {
-		long got = pread(disk, me->r->p, me->r->length, 0);
+		long got = pread(disk, (char *)me->r->p + me->at, me->length, 0);
 
-		if (got == (long)me->r->length)
+		if (got == (long)me->length)
 			me->done++;
 		else if (got < 0 && errno == EFAULT)
 			me->refused++;
@@ -105,8 +106,10 @@ static void *read_on(void *arg)
 
 static void start_readers(struct reader *readers, int n, const struct t_region *r)
 {
+	uint64_t part = r->length / n & ~4095ull;
+
 	for (int i = 0; i < n; i++) {
-		readers[i] = (struct reader){ .r = r };
+		readers[i] = (struct reader){ .r = r, .at = i * part, .length = part };
 		CHECK(!pthread_create(&readers[i].thread, NULL, read_on, &readers[i]));
 	}
 }
