@@ -45,11 +45,15 @@ static void start_more(void)
 		exit(2);
 }
 
+/* @arg: which two pages are this thread's. */
 static void *forever(void *arg)
 {
+	size_t first = 2 * (size_t)(uintptr_t)arg;
+	phxfs_io_req_t mine[2] = { reqs[first], reqs[first + 1] };
+
 	for (;;)
-		if (phxfs_read_batch(reqs, 8) < 0 ||
-		    phxfs_read(fd, 0, buf, 0, PHXFS_DEVICE_PAGE, 0) < 0)
+		if (phxfs_read_batch(mine, 2) < 0 ||
+		    phxfs_read(fd, 0, buf, mine[0].buf_offset, PHXFS_DEVICE_PAGE, 0) < 0)
 			break;
 	return NULL;
 }
@@ -89,8 +93,8 @@ int main(int argc, char **argv)
 	} else if (!strcmp(mode, "destructor")) {
 		destructor_wanted = 1;
 	} else if (!strcmp(mode, "threads")) {
-		for (int i = 0; i < 3; i++)
-			if (pthread_create(&t, NULL, forever, NULL))
+		for (uintptr_t i = 0; i < 3; i++)
+			if (pthread_create(&t, NULL, forever, (void *)i))
 				return 2;
 		usleep(500);
 	} else if (!strcmp(mode, "other-thread")) {

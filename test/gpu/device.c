@@ -422,6 +422,7 @@ static void exit_in_the_middle(void)
 	r.p = registered(r.id, 4 * MIB);
 	EQ(phxfs_read(r.fd, r.id, r.p, 0, 4 * MIB, 0), 4 * MIB);
 	CHECK(!pthread_create(&thread, NULL, read_on, &r));
+	CHECK(!pthread_detach(thread));
 	usleep(20000);
 	/* leaving the case exits */
 }
