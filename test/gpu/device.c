@@ -165,7 +165,8 @@ static void all_free_memory_registers(void)
 static void memory_of_another_context(void)
 {
 	int id = memory_device(), fd = gpu_file(4 * MIB, 8, O_DIRECT), device;
-	void *other, *current;
+	static void *other; /* stays: an exit with it is common */
+	void *current;
 	uintptr_t base;
 	char *p;
 
