@@ -20,6 +20,9 @@
  * by every slot that the block size allows it for. */
 #define SLOT_ALIGN 4096u
 
+/* Of a thread's buffer: from here on HOST memory lies in huge pages. */
+#define LEAST_BUFFER (2UL << 20)
+
 /* ----------------------------------------------------------------- the file */
 
 static int open_flags(const struct bench *b)
@@ -205,6 +208,7 @@ static void worker_setup(struct worker *w)
 {
 	const struct bench *b = w->b;
 	const char *step = "";
+	size_t need;
 	int rc;
 
 	w->stride = (b->bs + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
@@ -220,7 +224,8 @@ static void worker_setup(struct worker *w)
 		setup_failed(w, -rc, "open the file", strerror(rc));
 		return;
 	}
-	rc = buffer_get(&w->buf, b->device, w->stride * slots_of(b), &step);
+	need = w->stride * slots_of(b);
+	rc = buffer_get(&w->buf, b->device, need < LEAST_BUFFER ? LEAST_BUFFER : need, &step);
 	if (rc) {
 		setup_failed(w, rc, step, phxfs_last_error());
 		return;
