@@ -4,12 +4,13 @@
 # phx bench beside fio's io_uring engine: the same file, O_DIRECT, the same
 # block size, depth and time, by turns. A bar is the median, over the rounds, of
 # the ratio within a round: a disk that is faster now than a minute ago moves
-# both sides of it. Processor time is measured in one way for both, from
-# outside: user and system of the whole process and what it waited for, less
-# that of a run that does a single I/O, over the I/Os.
+# both sides of it. Many short turns: shared disks drift by tens of percent.
+# Processor time is measured in one way for both, from outside: user and system
+# of the whole process and what it waited for, less that of a run that does a
+# single I/O (which is a good part of a short turn's), over the I/Os.
 # shellcheck disable=SC2154,SC1091 # lib.sh sets build, work and their kin
 . "$(dirname "$0")/lib.sh"
-rounds=${2:-9} seconds=${3:-1}
+rounds=${2:-41} seconds=${3:-0.5}
 # fio reads no fractions of a second
 milliseconds=$(awk -v s="$seconds" 'BEGIN { printf "%d", s * 1000 }')
 cpu=$build/bin/bench_cpu phx=$build/bin/phx
@@ -54,7 +55,7 @@ limits_of() {
 compare() {
 	name=$1 op=$2 bs=$3 depth=$4
 	for tool in phx fio; do
-		for _ in 1 2 3; do
+		for _ in 1 2 3 4 5 6 7 8 9; do
 			run $tool "$op" "$bs" "$depth" "$(limits_of $tool one)" | awk '{ print $1 }'
 		done | median >"$work/$tool.start"
 		: >"$work/$tool.all"
