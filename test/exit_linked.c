@@ -64,7 +64,7 @@ static void *leave(void *arg)
 }
 
 /* What is in flight at the end is known to threads that the sanitizer cannot look into. */
-const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
 	return "detect_leaks=0";
