@@ -299,6 +299,7 @@ static void everything_at_once(void)
 static long come_and_go(void *arg)
 {
 	struct thread *t = arg;
+	off_t at = t->index % (BUFFER_SIZE / 4096) * 4096; /* a place of its own */
 	long opened = 0;
 
 	while (!time_is_up()) {
@@ -312,7 +313,7 @@ static long come_and_go(void *arg)
 		opened++;
 		rc = phxfs_regmem(0, r->p, BUFFER_SIZE, NULL);
 		T_EQ(rc, 0); /* the same range for all: counted, or waited for */
-		got = phxfs_read(s.fd[0], 0, r->p, 0, 4096, 0);
+		got = phxfs_read(s.fd[0], 0, r->p, at, 4096, 0);
 		T_EQ(got, 4096);
 		if (t_below(&t->rand, 2))
 			T_EQ(phxfs_deregmem(0, r->p, BUFFER_SIZE), 0);
@@ -331,6 +332,7 @@ static void opens_race_with_the_last_close(void)
 	T_EQ(phxfs_close(0), 0);
 	for (int i = 0; i < threads; i++) {
 		t[i].rand.state = (uint64_t)i + 1;
+		t[i].index = i;
 		t_call(&t[i].call, come_and_go, &t[i]);
 	}
 	for (int i = 0; i < threads; i++)
