@@ -264,6 +264,9 @@ static int entries(const char *dir)
 
 static void no_files_are_left_behind(void)
 {
+	/* a runtime's library may lie below /tmp itself */
+	if (!t_on_host())
+		T_CHECK(phxfs_device_count() > 0);
 	t_own_mounts();
 	t_mount("none", "/dev/shm", "tmpfs", NULL);
 	t_mount("none", "/tmp", "tmpfs", NULL);
