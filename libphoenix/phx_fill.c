@@ -109,8 +109,7 @@ static void submit(struct fill *f, struct part *p)
 	p->x = (struct phx_xfer){ .fd = f->x->fd, .device_id = f->x->device_id,
 				  .path = PHXFS_PATH_DIRECT, .flags = f->x->flags,
 				  .io = p->chunk.io, .addr = p->chunk.io, .len = p->len,
-				  .off = f->x->off + (off_t)p->at, .part = true,
-				  .let_out = f->let_out };
+				  .off = f->x->off + (off_t)p->at, .part = true };
 	atomic_init(&p->x.stop_at, SIZE_MAX);
 	p->fill = f;
 	p->result = 0;
@@ -119,6 +118,7 @@ static void submit(struct fill *f, struct part *p)
 	p->queued = false;
 	atomic_store_explicit(&p->full, false, memory_order_relaxed);
 	phx_job_init_pieces(&p->job, &p->x, &p->result, p->slices, f->piece, part_full);
+	p->job.let_out = f->let_out;
 	/* Without helpers: for other callers that wait. */
 	p->job.helpers = f->hands > 1 ? f->hands - 1 : -1;
 	/* What cannot be queued the caller reads. */

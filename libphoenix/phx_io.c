@@ -169,18 +169,15 @@ start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf, of
 	x->fd = fd;
 	x->write = write;
 	x->part = false;
-	x->let_out = false;
-	x->patient = false;
 	x->flags = -1;
-	x->region = NULL;
 	x->addr = (char *)addr;
 	x->len = nbytes;
 	x->off = f_offset;
-	x->hands = 0;
 	x->uncounted = 0;
 	atomic_init(&x->chunked, 0);
 	atomic_init(&x->stop_at, SIZE_MAX);
 	if (device_id < 0) {
+		x->region = NULL;
 		if (device_id == PHXFS_DEVICE_ANY)
 			return start_any(x);
 		x->device_id = -1;
@@ -188,21 +185,23 @@ start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf, of
 		x->io = (char *)addr;
 		x->path = phx_path_host;
 	} else {
+		bool same = near && near->device_id == device_id;
+		struct phx_device *dev = same ? near->dev : phx_device_find(device_id);
+
 		x->device_id = device_id;
-		x->dev = phx_device_find(device_id);
-		if (near && near->dev == x->dev &&
-		    phx_region_contains(near->region, addr, nbytes)) {
+		x->dev = dev;
+		if (same && phx_region_contains(near->region, addr, nbytes)) {
+			x->region = NULL;
 			x->io = io_address(near->region, addr);
 		} else {
-			if (x->dev)
-				x->region = phx_region_get(x->dev, addr, nbytes);
+			x->region = dev ? phx_region_get(dev, addr, nbytes) : NULL;
 			if (!x->region)
 				return nbytes ? fail_buffer(write, device_id, addr, nbytes) :
 						start_empty(x);
 			x->io = io_address(x->region, addr);
 		}
-		x->path = x->dev->path;
-		if (__builtin_expect(x->dev->mode == PHXFS_MODE_FULL, 0))
+		x->path = dev->path;
+		if (__builtin_expect(dev->mode == PHXFS_MODE_FULL, 0))
 			avoid_page_cache(x);
 	}
 	x->start_ns = phx_stats_start();

@@ -18,19 +18,20 @@
 #define SPINS 2000
 #define GRAIN_DIRECT (4UL << 20)
 #define GRAIN_CHUNKED (256UL << 10)
+#define PIECES 8 /* of a request through chunks, unless its caller says another number */
 
 /*
  * Bytes of a slice. Through chunks: a chunk, but small enough that every
  * worker finds a few in the pool, and that a request makes work for several. A
  * request that one thread moves is cut in two, so that a copy runs beside a read.
  */
-static size_t slice_size(const struct phx_xfer *x)
+static size_t slice_size(const struct phx_job *job, const struct phx_xfer *x)
 {
 	size_t size = PHX_CHUNK_MAX, share, each;
 
 	if (x->path != PHXFS_PATH_DIRECT) {
 		share = phx_staging_size(x->dev, x->path) / (4 * (size_t)phx_config.workers);
-		each = x->len / (x->hands ? (size_t)x->pieces : 8);
+		each = x->len / (size_t)job->pieces;
 		share = share < each ? share : each;
 		share = share < MOST_SLICE ? share : MOST_SLICE;
 		share = share > LEAST_SLICE ? share : LEAST_SLICE;
@@ -63,9 +64,10 @@ static bool appends(struct phx_xfer *x)
 	return x->write && (phx_xfer_flags(x) & O_APPEND);
 }
 
-static __attribute__((noinline)) size_t count_many(struct phx_xfer *x, size_t at)
+static __attribute__((noinline)) size_t count_many(const struct phx_job *job, struct phx_xfer *x,
+						   size_t at)
 {
-	size_t size = slice_size(x), head;
+	size_t size = slice_size(job, x), head;
 
 	if (appends(x) || x->len - at <= size / 2)
 		return 1;
@@ -74,9 +76,9 @@ static __attribute__((noinline)) size_t count_many(struct phx_xfer *x, size_t at
 }
 
 /* Slices of @x from byte @at on. */
-static inline size_t count_slices(struct phx_xfer *x, size_t at)
+static inline size_t count_slices(const struct phx_job *job, struct phx_xfer *x, size_t at)
 {
-	return x->len - at <= PHX_CHUNK_MIN / 2 ? 1 : count_many(x, at);
+	return x->len - at <= PHX_CHUNK_MIN / 2 ? 1 : count_many(job, x, at);
 }
 
 static inline void set_slice(struct phx_slice *slice, struct phx_job *job, struct phx_xfer *x,
@@ -95,7 +97,7 @@ static inline void set_slice(struct phx_slice *slice, struct phx_job *job, struc
 static struct phx_slice *cut(struct phx_job *job, struct phx_slice *slice, struct phx_xfer *x,
 			     size_t at, size_t count)
 {
-	size_t size = slice_size(x);
+	size_t size = slice_size(job, x);
 
 	for (size_t i = 0; i < count; i++, slice++) {
 		size_t head = (size_t)(x->off + (off_t)at) & (size - 1);
@@ -135,7 +137,7 @@ static void count_all(struct phx_job *job)
 		}
 		ask_flags(&job->xfers[i], &last);
 		ordered += appends(&job->xfers[i]);
-		n = count_slices(&job->xfers[i], 0);
+		n = count_slices(job, &job->xfers[i], 0);
 		most = n > most ? n : most;
 		slices += n;
 	}
@@ -196,37 +198,47 @@ static bool try_plain(struct phx_job *job)
 	return true;
 }
 
-int phx_job_init(struct phx_job *job, struct phx_xfer *xfers, ssize_t *results, int count,
-		 void (*done)(struct phx_job *job))
+static void set_up(struct phx_job *job, struct phx_xfer *xfers, ssize_t *results, int count,
+		   void (*done)(struct phx_job *job))
 {
-	struct phx_slice *free_end, *ordered_end;
-
 	memset(job, 0, sizeof(*job));
 	job->xfers = xfers;
 	job->results = results;
 	job->count = count;
+	job->pieces = PIECES;
 	job->done = done;
-	if (try_plain(job))
-		return 0;
+}
+
+static int make_slices(struct phx_job *job)
+{
+	struct phx_slice *free_end, *ordered_end;
+
 	set_grain(job);
 	count_all(job);
 	if (alloc_slices(job))
 		return -ENOMEM;
 	free_end = job->slices;
 	ordered_end = job->slices + job->ordered;
-	for (int i = 0; i < count; i++) {
-		struct phx_xfer *x = &xfers[i];
+	for (int i = 0; i < job->count; i++) {
+		struct phx_xfer *x = &job->xfers[i];
 
-		if (results[i] < 0)
+		if (job->results[i] < 0)
 			continue;
 		if (appends(x))
 			set_slice(ordered_end++, job, x, 0, x->len);
 		else if (x->len <= PHX_CHUNK_MIN / 2)
 			set_slice(free_end++, job, x, 0, x->len);
 		else
-			free_end = cut(job, free_end, x, 0, count_slices(x, 0));
+			free_end = cut(job, free_end, x, 0, count_slices(job, x, 0));
 	}
 	return 0;
+}
+
+int phx_job_init(struct phx_job *job, struct phx_xfer *xfers, ssize_t *results, int count,
+		 void (*done)(struct phx_job *job))
+{
+	set_up(job, xfers, results, count, done);
+	return try_plain(job) ? 0 : make_slices(job);
 }
 
 int phx_job_init_rest(struct phx_job *job, struct phx_xfer *x, ssize_t *result, size_t at,
@@ -234,14 +246,10 @@ int phx_job_init_rest(struct phx_job *job, struct phx_xfer *x, ssize_t *result, 
 {
 	struct phx_xfer *last = NULL;
 
-	memset(job, 0, sizeof(*job));
-	job->xfers = x;
-	job->results = result;
-	job->count = 1;
-	job->done = done;
+	set_up(job, x, result, 1, done);
 	job->grain = x->path == PHXFS_PATH_DIRECT ? GRAIN_DIRECT : GRAIN_CHUNKED;
 	ask_flags(x, &last);
-	job->slice_count = count_slices(x, at);
+	job->slice_count = count_slices(job, x, at);
 	if (alloc_slices(job))
 		return -ENOMEM;
 	job->ordered = appends(x) ? 0 : job->slice_count;
@@ -345,23 +353,20 @@ static void one_done(struct phx_job *job)
 }
 
 /*
- * How many threads should move @x, when so many callers have one under way: all
+ * How many threads should move a request, when so many callers have one under way: all
  * that there are, shared by the callers, but none for little. Direct I/O is work
  * of the disk's, and buffered writes to one file exclude each other in the
  * kernel: the caller alone. A copy should run beside the next read, but many
  * callers do that for each other.
  */
-static void share_out(struct phx_xfer *x, int callers)
+static int count_hands(struct phx_xfer *x, bool direct, int callers)
 {
-	bool direct = phx_xfer_flags(x) & O_DIRECT;
 	size_t most = direct || x->write ? 1 : x->len / PER_HAND;
 	int hands = (int)phx_config.workers / callers;
 
 	if ((size_t)hands > most)
 		hands = (int)most;
-	x->hands = hands > 1 ? hands : 1;
-	x->patient = direct && callers > FEW_CALLERS;
-	x->pieces = x->patient ? 1 : 2 * x->hands;
+	return hands > 1 ? hands : 1;
 }
 
 /* Others are about as far as we are: look a little before sleeping. */
@@ -376,20 +381,23 @@ static void wait_for(struct one *one)
 		;
 }
 
-static ssize_t run_slices(struct phx_xfer *x)
+static ssize_t run_slices(struct phx_xfer *x, bool direct, int hands, int callers)
 {
 	ssize_t result = 0;
 	struct one one;
 	int err;
 
-	err = phx_job_init(&one.job, x, &result, 1, one_done);
+	set_up(&one.job, x, &result, 1, one_done);
+	one.job.helpers = hands - 1;
+	one.job.patient = direct && callers > FEW_CALLERS;
+	one.job.pieces = one.job.patient ? 1 : 2 * hands;
+	err = make_slices(&one.job);
 	if (err)
 		return err;
 	sem_init(&one.finished, 0, 0);
-	one.job.helpers = x->hands - 1;
 	if (one.job.helpers)
 		phx_pool_submit(&one.job);
-	phx_pool_help(&one.job, phx_xfer_flags(x) & O_DIRECT);
+	phx_pool_help(&one.job, direct);
 	wait_for(&one);
 	sem_destroy(&one.finished);
 	phx_job_free(&one.job);
@@ -405,11 +413,13 @@ static bool is_fill(struct phx_xfer *x)
 
 ssize_t phx_job_run_one(struct phx_xfer *x)
 {
-	static atomic_int callers;
+	static atomic_int under_way;
+	int callers = 1 + atomic_fetch_add(&under_way, 1);
+	bool direct = phx_xfer_flags(x) & O_DIRECT;
+	int hands = count_hands(x, direct, callers);
 	ssize_t result;
 
-	share_out(x, 1 + atomic_fetch_add(&callers, 1));
-	result = is_fill(x) ? phx_fill_run(x, x->hands) : run_slices(x);
-	atomic_fetch_sub(&callers, 1);
+	result = is_fill(x) ? phx_fill_run(x, hands) : run_slices(x, direct, hands, callers);
+	atomic_fetch_sub(&under_way, 1);
 	return result;
 }

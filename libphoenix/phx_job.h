@@ -45,6 +45,9 @@ struct phx_job {
 	size_t grain;              /* bytes that a worker claims at once */
 	int helpers;               /* workers to wake at most; 0: what the slices need; -1: none */
 	void (*call)(struct phx_job *job); /* instead of moving anything; or NULL */
+	int pieces;                /* to cut a transfer through chunks into, at least */
+	bool patient;              /* others keep the disk busy: waits for copies sleep */
+	bool let_out;              /* of the processor's cache, what was read */
 	bool whole;                /* run to its end before the jobs behind it */
 	bool plain;                /* slices[i] is all of xfers[i] */
 	size_t ordered;            /* slices from here on run one after another */

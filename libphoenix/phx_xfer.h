@@ -23,8 +23,6 @@ struct phx_xfer {
 	int device_id;             /* as given; negative for host buffers */
 	bool write;
 	bool part;                 /* of a transfer that counts it */
-	bool patient;              /* others keep the disk busy: waits sleep */
-	bool let_out;              /* of the processor's cache, what was read */
 	int path;                  /* enum phxfs_path of choice */
 	int flags;                 /* of the descriptor; -1: not asked */
 	struct phx_device *dev;    /* NULL: host buffer */
@@ -32,8 +30,6 @@ struct phx_xfer {
 	char *addr;                /* byte 0 of the buffer: device or host address */
 	char *io;                  /* where file I/O reaches it; NULL: nowhere */
 	size_t len;
-	int hands;                 /* threads that will move it; 0: as many as there are */
-	int pieces;                /* to cut it into at least, where hands is not 0 */
 	off_t off;                 /* file offset of byte 0 */
 	size_t uncounted;          /* bytes moved that phx_xfer_end() has to count */
 	_Atomic size_t chunked;    /* bytes of a direct transfer that went through chunks */

@@ -218,7 +218,8 @@ static __attribute__((noinline)) bool meet(struct phx_engine *engine, int fd)
 
 	if (!found)
 		return false;
-	engine->last_fd = fd;
+	/* what is no descriptor now may become a pipe: not remembered */
+	engine->last_fd = found / 2 == (unsigned int)fd + 1 ? fd : -1;
 	engine->last_flags = found & 1 ? IOSQE_ASYNC : 0;
 	return true;
 }

@@ -73,7 +73,7 @@ void phx_worker_run_slice(struct phx_slice *slice)
 		slice->err = phx_xfer_part(slice->x, slice->at + slice->moved,
 					   slice->len - slice->moved, &moved);
 		slice->moved += moved;
-		if (slice->x->let_out)
+		if (slice->job->let_out)
 			let_out(slice);
 		if (slice->moved < slice->len)
 			note_end(slice);
@@ -336,7 +336,7 @@ static bool settle(struct phx_worker *worker, struct phx_slice *slice)
 	} else {
 		slice->moved = slice->io.moved;
 		slice->err = slice->io.err;
-		if (__builtin_expect(slice->x->let_out, 0))
+		if (__builtin_expect(slice->job->let_out, 0))
 			let_out(slice);
 	}
 	return conclude(worker, slice);
@@ -366,7 +366,7 @@ static int copied_by_now(struct phx_slice *slice, bool wait)
 	size_t n = slice->x->write ? slice->len : slice->moved;
 	struct timespec nap = { 0, NAP_NS };
 
-	for (int i = 0; wait && slice->x->patient && i < NAPS; i++) {
+	for (int i = 0; wait && slice->job->patient && i < NAPS; i++) {
 		int err = phx_xfer_copied(slice->x, &slice->chunk, n, false);
 
 		if (err != -EBUSY)
