@@ -45,60 +45,66 @@ static void ill_load(struct ill *l, FlagcxP2pConn *c, const struct tp_server *s,
 					NULL));
 }
 
+struct scene {
+	struct tp_server well, sick;
+	FlagcxP2pEngine *e;
+	struct tp_pair pair;
+	struct ill load;
+	FlagcxP2pConn *c;   /* to the sick one */
+	double idle;        /* the share while it idles */
+};
+
+static void scene_start(struct scene *s)
+{
+	s->e = tp_engine();
+	tp_serve(&s->well, 64 * BLOCK, 0, NULL);
+	tp_serve(&s->sick, (size_t)BLOCKS * BLOCK, 0, NULL);
+	tp_pair_start(&s->pair, s->e, &s->well);
+	ill_new(&s->load, s->e);
+	s->c = tp_connect(s->e, &s->sick);
+	s->idle = tp_pair_share(&s->pair);
+}
+
+static void scene_end(struct scene *s)
+{
+	flagcxP2pEngineDestroy(s->e);
+	tp_quit(s->well.peer, 20);
+}
+
 static void hang(void)
 {
-	struct tp_server well, sick;
-	FlagcxP2pEngine *e = tp_engine();
-	struct tp_pair pair;
-	struct ill l;
-	FlagcxP2pConn *c;
-	double before, during;
+	static struct scene s;
+	double during;
 	uint64_t id[2];
 
-	tp_serve(&well, 64 * BLOCK, 0, NULL);
-	tp_serve(&sick, (size_t)BLOCKS * BLOCK, 0, NULL);
-	tp_pair_start(&pair, e, &well);
-	ill_new(&l, e);
-	c = tp_connect(e, &sick);
-	before = tp_pair_share(&pair);
-	kill(sick.peer->pid, SIGSTOP);
-	ill_load(&l, c, &sick, id);
-	during = tp_pair_share(&pair);
-	TP_OK(flagcxP2pEngineConnStatus(c));
-	printf("hang %.3f\n", during / before);
-	tp_kill(sick.peer, SIGKILL);
-	TP_CHECK(flagcxP2pEngineXferWait(c, id[1], 20000) < 0);
-	tp_pair_stop(&pair);
-	flagcxP2pEngineDestroy(e);
-	tp_quit(well.peer, 20);
+	scene_start(&s);
+	kill(s.sick.peer->pid, SIGSTOP);
+	ill_load(&s.load, s.c, &s.sick, id);
+	during = tp_pair_share(&s.pair);
+	TP_OK(flagcxP2pEngineConnStatus(s.c));
+	printf("hang %.3f\n", during / s.idle);
+	tp_kill(s.sick.peer, SIGKILL);
+	TP_CHECK(flagcxP2pEngineXferWait(s.c, id[1], 20000) < 0);
+	tp_pair_stop(&s.pair);
+	scene_end(&s);
 }
 
 static void die(void)
 {
-	struct tp_server well, sick;
-	FlagcxP2pEngine *e = tp_engine();
-	struct tp_pair pair;
-	struct ill l;
-	FlagcxP2pConn *c;
-	double before, during;
+	static struct scene s;
+	double during;
 	uint64_t id[2];
 
-	tp_serve(&well, 64 * BLOCK, 0, NULL);
-	tp_serve(&sick, (size_t)BLOCKS * BLOCK, 0, NULL);
-	tp_pair_start(&pair, e, &well);
-	ill_new(&l, e);
-	c = tp_connect(e, &sick);
-	before = tp_pair_share(&pair);
-	ill_load(&l, c, &sick, id);
-	tp_kill(sick.peer, SIGKILL);
-	during = tp_pair_share(&pair);
-	printf("die %.3f\n", during / before);
+	scene_start(&s);
+	ill_load(&s.load, s.c, &s.sick, id);
+	tp_kill(s.sick.peer, SIGKILL);
+	during = tp_pair_share(&s.pair);
+	printf("die %.3f\n", during / s.idle);
 	for (int i = 0; i < 2; i++)
-		TP_CHECK(flagcxP2pEngineXferWait(c, id[i], 0) == -ECONNRESET);
-	tp_pair_stop(&pair);
-	tp_gauges_zero(e);
-	flagcxP2pEngineDestroy(e);
-	tp_quit(well.peer, 20);
+		TP_CHECK(flagcxP2pEngineXferWait(s.c, id[i], 0) == -ECONNRESET);
+	tp_pair_stop(&s.pair);
+	tp_gauges_zero(s.e);
+	scene_end(&s);
 }
 
 static const struct tp_case cases[] = {

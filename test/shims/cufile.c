@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What programs expect of cuFile, on HOST devices and on the fake driver. */
 #include <phx_cufile.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "t_file.h"
+#include "shim.h"
 
 #define FAKE "PHX_CONNECTOR=nvidia"
 #define LEN (1UL << 20)
@@ -18,25 +17,6 @@
 		T_EQ(call, -1); \
 		T_EQ(errno, wanted); \
 	} while (0)
-
-static bool on_host(void)
-{
-	return phxfs_device_mode(0) == PHXFS_MODE_HOST;
-}
-
-/* Memory as the program has it: ordinary memory, or memory that the CPU cannot touch. */
-static char *memory(size_t len)
-{
-	void *p;
-
-	if (on_host()) {
-		p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		T_CHECK(p != MAP_FAILED);
-		return p;
-	}
-	T_EQ(phxfs_mem_alloc(0, len, &p), 0);
-	return p;
-}
 
 static void look(void *host, const char *p, size_t len)
 {

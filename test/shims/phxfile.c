@@ -2,9 +2,8 @@
 /* What phxfile.h says, on HOST devices and on the fake driver. */
 #include <dlfcn.h>
 #include <phxfile.h>
-#include <sys/mman.h>
 
-#include "t_file.h"
+#include "shim.h"
 
 #define FAKE "PHX_CONNECTOR=nvidia"
 #define LEN (1UL << 20)
@@ -13,24 +12,6 @@ struct arguments {
 	size_t n;
 	int64_t file_off, buf_off, bytes;
 };
-
-static bool on_host(void)
-{
-	return phxfs_device_mode(0) == PHXFS_MODE_HOST;
-}
-
-static char *memory(size_t len)
-{
-	void *p;
-
-	if (on_host()) {
-		p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		T_CHECK(p != MAP_FAILED);
-		return p;
-	}
-	T_EQ(phxfs_mem_alloc(0, len, &p), 0);
-	return p;
-}
 
 static void check(const char *p, size_t len, uint64_t seed, uint64_t offset)
 {
