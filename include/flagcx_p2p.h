@@ -419,6 +419,8 @@ bool flagcxP2pEngineConnIsLocal(FlagcxP2pConn *conn);
  *
  * Return: 0; the -errno that broke it (-ECONNRESET: the peer closed or died,
  * -ETIMEDOUT: it fell silent or a transfer stalled); -ENOTCONN: stale.
+ * Notifications that the peer sent before it closed may still come a second
+ * after the end shows here.
  */
 int flagcxP2pEngineConnStatus(FlagcxP2pConn *conn);
 

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define MEET_MS 300000u /* how long the ranks may keep one another waiting */
+#define LATE_MS 2000u /* for what was said before a connection ended */
 #define LOOK_MS 1
 #define RANKS_MAX 65536
 #define SESSION 96
@@ -298,19 +299,29 @@ static void take_all(struct flagcxComm *c, FlagcxP2pNotif *table)
 	}
 }
 
+/*
+ * A connection counts as ended when the first of its streams ends; what the
+ * peer said before may still be on its way through the session.
+ */
 static int await_table(struct flagcxComm *c, FlagcxP2pConn *conn)
 {
 	uint64_t deadline = meet_deadline();
 	FlagcxP2pNotif table = { 0 };
+	bool ended = false;
 
 	for (;;) {
+		uint64_t now = p2p_now_ns();
+
 		take_all(c, &table);
 		if (table.name)
 			break;
-		if (flagcxP2pEngineConnStatus(conn))
-			return p2p_fail(-ECONNRESET, "the meeting point has gone");
-		if (p2p_now_ns() > deadline)
-			return p2p_fail(-ETIMEDOUT, "not all %d ranks have come", c->nranks);
+		if (now > deadline)
+			return ended ? p2p_fail(-ECONNRESET, "the meeting point has gone") :
+				       p2p_fail(-ETIMEDOUT, "not all %d ranks are here", c->nranks);
+		if (!ended && flagcxP2pEngineConnStatus(conn)) {
+			ended = true;
+			deadline = now + LATE_MS * P2P_NS_PER_MS;
+		}
 		poll(NULL, 0, LOOK_MS);
 	}
 	if (table.msg_len == (size_t)c->nranks * SESSION)

@@ -123,6 +123,19 @@ static void one_rank_is_a_communicator(void)
 	TP_EQ(flagcxCommDestroy(comm), flagcxSuccess);
 }
 
+/* The meeting point goes as soon as it has told all: which of its streams ends first is chance. */
+static void a_meeting_that_ends_at_once_is_heard(void)
+{
+	for (int i = 0; i < 60; i++) {
+		flagcxUniqueId id;
+		flagcxComm_t comm;
+
+		TP_EQ(flagcxGetUniqueId(&id), flagcxSuccess);
+		TP_EQ(flagcxCommInitRank(&comm, 1, &id, 0), flagcxSuccess);
+		TP_EQ(flagcxCommDestroy(comm), flagcxSuccess);
+	}
+}
+
 static void bad_ids_and_ranks_are_refused(void)
 {
 	flagcxUniqueId id = { "" };
@@ -162,6 +175,7 @@ static void the_rest_is_not_supported(void)
 static const struct tp_case cases[] = {
 	TP_CASE(ranks_meet_and_move_windows),
 	TP_CASE(one_rank_is_a_communicator),
+	TP_CASE(a_meeting_that_ends_at_once_is_heard),
 	TP_CASE(bad_ids_and_ranks_are_refused),
 	TP_CASE(the_rest_is_not_supported),
 };
