@@ -12,7 +12,7 @@ endif()
 option(PHX_WERROR "Treat compiler warnings as errors (CI does)" OFF)
 set(PHX_SANITIZE "" CACHE STRING "Sanitizers: empty, address,undefined or thread")
 
-option(PHX_STATIC_DEPS "Link libraries that a machine may lack into libphoenix" OFF)
+option(PHX_STATIC_DEPS "Bring along the libraries that a machine may lack" OFF)
 
 if(NOT CMAKE_BUILD_TYPE)
 	set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
