@@ -66,6 +66,8 @@ static int bare_pointer(const void *addr, struct devconn_pointer *out)
 const struct devconn_ops *const devconn_list[] = {
 	&nvidia_connector,
 	&metax_connector,
+	&amd_connector,
+	&huawei_connector,
 	&sim_connector,
 	&host_connector,
 	NULL,

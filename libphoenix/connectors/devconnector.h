@@ -140,6 +140,8 @@ int devconn_ordinal(int device);
 extern const struct devconn_ops *const devconn_list[];
 extern const struct devconn_ops nvidia_connector;
 extern const struct devconn_ops metax_connector;
+extern const struct devconn_ops amd_connector;
+extern const struct devconn_ops huawei_connector;
 extern const struct devconn_ops host_connector;
 extern const struct devconn_ops sim_connector;
 /* Not in the list: stands for devices that only the kernel module knows. */

@@ -4,6 +4,8 @@
 #define METAX_NAMES_H
 
 #define NVIDIA_NAME "metax"
+#define NVIDIA_VENDOR "MetaX"
+#define NVIDIA_RUNTIME "MetaX's runtime"
 #define NVIDIA_HELD_STREAMS 1 /* without a context of our own, beside one at a time */
 #define nvidia_connector metax_connector
 #define nvidia_driver metax_driver

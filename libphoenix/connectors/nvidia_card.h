@@ -14,6 +14,8 @@
 
 #ifndef NVIDIA_NAME
 #define NVIDIA_NAME "nvidia"
+#define NVIDIA_VENDOR "NVIDIA"
+#define NVIDIA_RUNTIME "CUDA"
 #endif
 
 #define NVIDIA_LANES 16

@@ -52,7 +52,7 @@ static int find_cards(char *text, size_t size)
 
 	result = nvidia_driver.device_count(&count);
 	if (result || count <= 0) {
-		snprintf(text, size, "libcuda.so.1 found, but no GPU is visible");
+		snprintf(text, size, NVIDIA_RUNTIME " found, but no GPU is visible");
 		return -ENODEV;
 	}
 	card_count = count < MAX_CARDS ? count : MAX_CARDS;
@@ -158,10 +158,10 @@ static int enter(int device, struct nvidia_visit *visit, bool own)
 
 	visit->gone = false;
 	if (forked())
-		return devconn_fail(-ENODEV, "CUDA does not survive fork()");
+		return devconn_fail(-ENODEV, NVIDIA_RUNTIME " does not survive fork()");
 	visit->card = nvidia_card(device);
 	if (!visit->card)
-		return devconn_fail(-ENODEV, "device %d is no NVIDIA GPU", device);
+		return devconn_fail(-ENODEV, "device %d is no " NVIDIA_VENDOR " GPU", device);
 	context = atomic_load_explicit(&visit->card->context, memory_order_acquire);
 	if (!context) {
 		err = retain(visit->card, &context);

@@ -107,7 +107,7 @@ int nvidia_stream_held(int device, int change)
 	int err = 0;
 
 	if (!card)
-		return devconn_fail(-ENODEV, "device %d is no NVIDIA GPU", device);
+		return devconn_fail(-ENODEV, "device %d is no " NVIDIA_VENDOR " GPU", device);
 	if (change > 0 && !card->own)
 		err = make_own_context(card);
 	if (!err)
@@ -384,7 +384,7 @@ static struct nvidia_card *card_with_slot(int device, int slot, int *err)
 	if (slot < 0 || slot >= DEVCONN_SLOTS)
 		*err = devconn_fail(-EINVAL, "queue %d", slot);
 	else if (!card)
-		*err = devconn_fail(-ENODEV, "device %d is no NVIDIA GPU", device);
+		*err = devconn_fail(-ENODEV, "device %d is no " NVIDIA_VENDOR " GPU", device);
 	else
 		return card;
 	return NULL;

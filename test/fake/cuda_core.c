@@ -8,7 +8,7 @@
 
 #include "cuda_fake.h"
 
-#define MAX_CALLS 64
+#define MAX_CALLS 128
 #define MAX_DEPTH 16
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;

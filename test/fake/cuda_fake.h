@@ -54,6 +54,7 @@ struct stream {
 	struct work *first, **last;  /* protected by: lock */
 	unsigned long queued, done;  /* protected by: lock */
 	bool capturing;
+	_Atomic int failure; /* of a copy that did not break the context: AscendCL's */
 	struct stream *next;
 };
 
@@ -96,11 +97,11 @@ struct block {
 extern pthread_mutex_t fake_lock;
 
 /* Counts the call of @name; what it must fail with, or 0. */
-int fake_call(const char *name);
+API int fake_call(const char *name);
 /* The same, for calls that a graph being recorded forbids. */
-int fake_unsafe_call(const char *name);
-int fake_chance(const char *name);
-struct context *fake_current(void);
+API int fake_unsafe_call(const char *name);
+API int fake_chance(const char *name);
+API struct context *fake_current(void);
 int fake_context_error(struct context *context);
 int fake_device_count(void);
 size_t fake_device_memory(void);
@@ -109,10 +110,10 @@ bool fake_has_words(void);
 /* The block that @addr lies in, or NULL; with fake_lock held. */
 struct block *fake_find(uintptr_t addr);
 /* Copies between any two addresses; 0 or the error. */
-int fake_copy(uintptr_t dst, uintptr_t src, size_t n);
+API int fake_copy(uintptr_t dst, uintptr_t src, size_t n);
 int fake_fill(uintptr_t dst, int byte, size_t n);
-bool fake_is_pinned(uintptr_t addr, size_t n);
-bool fake_is_device(uintptr_t addr);
+API bool fake_is_pinned(uintptr_t addr, size_t n);
+API bool fake_is_device(uintptr_t addr);
 void fake_count_memory(struct fakecuda_state *out);
 void fake_count_streams(struct fakecuda_state *out);
 

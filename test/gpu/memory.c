@@ -17,12 +17,12 @@ const char *memory_vendor(void)
 {
 	const char *name = getenv("PHX_CONNECTOR");
 
-	return name && !strcmp(name, "metax") ? name : "nvidia";
+	return name && strcmp(name, "auto") ? name : "nvidia";
 }
 
 void memory_need_contexts(void)
 {
-	if (!strcmp(memory_vendor(), "metax"))
+	if (!strcmp(memory_vendor(), "metax") || !strcmp(memory_vendor(), "amd"))
 		gpu_skip("no contexts in this runtime");
 }
 

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+/* AMD's connector over a fake HIP: what differs from NVIDIA's, whose code it shares. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nvidia_fake.h"
+
+static const struct devconn_ops *const ops = &amd_connector;
+
+static struct {
+	int (*peek)(void);
+	int (*last)(void);
+	int (*pointer)(void *out, const void *p);
+	int (*get_device)(int *device);
+	int (*set_device)(int device);
+	long (*urgent)(void);
+} hip;
+
+static int id; /* the library's first device */
+
+static void start(void)
+{
+	void *library;
+
+	load();
+	id = phxfs_find_device("amd", 0);
+	EQ(id, 0);
+	EQ(phxfs_open(id), 0);
+	library = dlopen("libamdhip64.so", RTLD_NOW | RTLD_LOCAL);
+	CHECK(library);
+	*(void **)&hip.peek = dlsym(library, "hipPeekAtLastError");
+	*(void **)&hip.last = dlsym(library, "hipGetLastError");
+	*(void **)&hip.pointer = dlsym(library, "hipPointerGetAttributes");
+	*(void **)&hip.get_device = dlsym(library, "hipGetDevice");
+	*(void **)&hip.set_device = dlsym(library, "hipSetDevice");
+	*(void **)&hip.urgent = dlsym(library, "fakeruntime_urgent_streams");
+	CHECK(hip.peek && hip.last && hip.pointer && hip.get_device && hip.set_device);
+}
+
+static struct phxfs_connector_info connector(void)
+{
+	struct phxfs_connector_info info = { .size = sizeof(info) };
+
+	for (int i = 0; !phxfs_connector_info(i, &info); i++) {
+		if (!strcmp(info.name, "amd"))
+			return info;
+	}
+	gpu_fail(__FILE__, __LINE__, "no connector amd");
+}
+
+static void devices_are_described(void)
+{
+	struct phxfs_device_info info = { .size = sizeof(info) };
+
+	EQ(phxfs_device_count(), 2);
+	EQ(connector().status, 0);
+	HAS(connector().text, "HIP 6.2");
+	EQ(phxfs_device_info(1, &info), 0);
+	HAS(info.bdf, "0000:4b:00.0");
+	HAS(info.vendor, "amd");
+	EQ(info.memory_bytes, 1UL << 30);
+	EQ(info.mode, PHXFS_MODE_BOUNCE);
+}
+
+static void no_runtime(void)
+{
+	EQ(phxfs_device_count(), 0);
+	EQ(connector().status, -ENOENT);
+	HAS(connector().text, "libamdhip64.so not found");
+}
+
+static void runtime_lacks_something(void)
+{
+	EQ(phxfs_device_count(), 0);
+	EQ(connector().status, -ENOSYS);
+	HAS(connector().text, "lacks hip");
+}
+
+static void no_device_visible(void)
+{
+	EQ(phxfs_device_count(), 0);
+	EQ(connector().status, -ENODEV);
+	HAS(connector().text, "HIP found, but no GPU");
+}
+
+/* In either version's numbers; and asking leaves no error behind for the program. */
+static void kinds_of_memory(void)
+{
+	void *pinned, *mine = NULL;
+	char *p;
+	int local;
+
+	start();
+	p = alloc(id, 2 * MIB);
+	EQ(cu.host_alloc(&pinned, MIB, 0), 0);
+	EQ(phxfs_pointer_device(p + 77), id);
+	EQ(phxfs_pointer_device(pinned), -ENOENT);
+	EQ(phxfs_pointer_device(&local), -ENOENT);
+	EQ(hip.peek(), 0);
+	EQ(phxfs_regmem(id, p + MIB, 2 * MIB, NULL), -EFAULT); /* past its end */
+	hip.pointer(&(char[64]){ 0 }, &local);
+	if (hip.peek()) {
+		/* an error of the program's own stays for it to see */
+		EQ(phxfs_pointer_device(&local), -ENOENT);
+		CHECK(hip.last());
+	}
+	EQ(phxfs_mem_alloc(id, MIB, &mine), 0);
+	EQ(phxfs_mem_free(id, mine), 0);
+}
+
+static void kinds_of_memory_in_an_older_runtime(void)
+{
+	EQ(phxfs_device_count(), 2);
+	HAS(connector().text, "HIP 5.7");
+	kinds_of_memory();
+}
+
+static void identity_is_the_allocations(void)
+{
+	struct devconn_pointer a = { .len = 1 }, b = { .len = 1 };
+	char *p, *q;
+
+	start();
+	p = alloc(id, 2 * MIB);
+	q = alloc(id, 2 * MIB);
+	EQ(ops->pointer_device(p + MIB, &a), 0);
+	EQ(ops->pointer_device(q, &b), 0);
+	EQ(a.base, (uintptr_t)p);
+	EQ(a.len, 2 * MIB);
+	CHECK(a.buffer_id && b.buffer_id && a.buffer_id != b.buffer_id);
+}
+
+static void everything_once(int device_id)
+{
+	int fd = gpu_file(3 * MIB, 7, 0);
+	char *p = registered(device_id, 4 * MIB), word[8];
+
+	EQ(phxfs_read(fd, device_id, p, 0, 3 * MIB, 0), 3 * MIB);
+	EQ(phxfs_write(fd, device_id, p, 100, 12345, 5), 12345);
+	EQ(phxfs_memcpy_from(device_id, word, p, sizeof(word)), 0);
+	EQ(phxfs_memcpy_to(device_id, p, word, sizeof(word)), 0);
+	EQ(phxfs_deregmem(device_id, p, 4 * MIB), 0);
+	EQ(phxfs_mem_free(device_id, p), 0);
+	close(fd);
+}
+
+static void caller_keeps_its_device(void)
+{
+	int now = -1;
+
+	start();
+	EQ(hip.set_device(1), 0);
+	everything_once(id);
+	EQ(hip.get_device(&now), 0);
+	EQ(now, 1);
+	fake.fail("cuMemAlloc_v2", 2, 1, false);
+	EQ(phxfs_mem_alloc(id, MIB, &(void *){ NULL }), -ENOMEM);
+	HAS(phxfs_last_error(), "MemAlloc");
+	HAS(phxfs_last_error(), "out of memory");
+	EQ(hip.get_device(&now), 0);
+	EQ(now, 1);
+	CHECK(state(NULL, 0).capture_mode_kept);
+}
+
+/* The program's streams, of ordinary priority, share no hardware queue with ours. */
+static void our_streams_come_first(void)
+{
+	start();
+	everything_once(id);
+	CHECK(hip.urgent() > 0);
+	EQ(hip.urgent(), state(NULL, 0).streams);
+}
+
+static void failed_copies_are_reported(void)
+{
+	void *event = NULL, *host;
+	char *p;
+
+	start();
+	p = alloc(id, MIB);
+	EQ(ops->host_alloc(id, MIB, &host), 0);
+	EQ(ops->memcpy_htod_async(id, 3, p, host, MIB), 0);
+	EQ(ops->event_record(id, 3, &event), 0);
+	EQ(ops->event_wait(id, event), 0);
+	fake.fail("copy", 700, 1, false);
+	EQ(ops->memcpy_dtoh_async(id, 3, host, p, MIB), 0);
+	EQ(ops->event_record(id, 3, &event), 0);
+	EQ(ops->event_wait(id, event), -EIO);
+	HAS(phxfs_last_error(), "");
+	ops->event_free(id, event);
+}
+
+static void streams_wait_and_signal(void)
+{
+	uint64_t *words;
+	void *memory, *stream;
+
+	start();
+	alloc(id, PAGE);
+	EQ(hip.set_device(0), 0);
+	EQ(ops->host_alloc(id, PAGE, &memory), 0);
+	EQ(cu.stream_create(&stream, 1), 0);
+	words = memory;
+	EQ(ops->stream_wait(stream, &words[0], 5), 0);
+	EQ(ops->stream_signal(stream, &words[1], 9), 0);
+	usleep(20000);
+	EQ(__atomic_load_n(&words[1], __ATOMIC_ACQUIRE), 0);
+	__atomic_store_n(&words[0], 5, __ATOMIC_RELEASE);
+	EQ(cu.stream_sync(stream), 0);
+	EQ(words[1], 9);
+}
+
+static const struct gpu_case cases[] = {
+	CASE(devices_are_described),
+	CASE(no_runtime, .env = "LD_LIBRARY_PATH=/nowhere"),
+	CASE(runtime_lacks_something, .env = "LD_LIBRARY_PATH=@/amd-poor"),
+	CASE(no_device_visible, .env = "CUDA_VISIBLE_DEVICES="),
+	CASE(kinds_of_memory),
+	CASE(kinds_of_memory_in_an_older_runtime, .env = "FAKE_RUNTIME_VERSION=5"),
+	CASE(identity_is_the_allocations),
+	CASE(caller_keeps_its_device),
+	CASE(our_streams_come_first),
+	CASE(failed_copies_are_reported),
+	CASE(streams_wait_and_signal),
+};
+
+int main(int argc, char **argv)
+{
+	return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}
