@@ -52,6 +52,7 @@ struct worker {
 	int fd;
 	struct buffer buf;
 	size_t stride;       /* from one slot of buf to the next */
+	struct flight *flight; /* of loop_prepare() */
 	void *scratch;       /* a block in host memory, for verifying */
 	uint64_t rng;
 	uint64_t first;      /* sequential: this thread's blocks are first .. first+share-1 */
@@ -59,6 +60,7 @@ struct worker {
 	uint64_t next;
 	uint64_t left;       /* I/Os still to start; UINT64_MAX: until the deadline */
 	uint64_t deadline_ns;
+	uint64_t ended_ns;   /* its last I/O was done; 0: it never ran */
 	struct hist hist;
 	uint64_t ios;
 	uint64_t bytes;
@@ -89,6 +91,8 @@ void bench_stop(void); /* ends the loops early; safe in a signal handler */
 
 /* bench_loop.c: run until the work, the time or the patience is over */
 extern atomic_bool bench_stopped;
+int loop_prepare(struct worker *w); /* what the loop needs, before the clock starts */
+void loop_release(struct worker *w);
 void loop_single(struct worker *w);
 void loop_queue(struct worker *w);
 void loop_batch(struct worker *w);

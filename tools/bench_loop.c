@@ -176,31 +176,46 @@ struct flight {
 	void **ids; /* user data: the slot's number */
 };
 
-static void flight_free(struct flight *f)
+void loop_release(struct worker *w)
 {
+	struct flight *f = w->flight;
+
+	if (!f)
+		return;
+	if (f->queue)
+		phxfs_queue_destroy(f->queue);
 	free(f->slots);
 	free(f->done);
 	free(f->reqs);
 	free(f->ids);
-	phxfs_queue_destroy(f->queue);
+	free(f);
+	w->flight = NULL;
 }
 
-static int flight_make(struct flight *f, size_t depth)
+int loop_prepare(struct worker *w)
 {
-	int rc;
+	const struct bench *b = w->b;
+	size_t n = b->batch ? b->batch : b->depth;
+	struct flight *f;
+	int rc = 0;
 
-	*f = (struct flight){ 0 };
-	rc = phxfs_queue_create((unsigned int)depth, &f->queue);
-	if (rc)
-		return rc;
-	f->slots = calloc(depth, sizeof(*f->slots));
-	f->done = calloc(depth, sizeof(*f->done));
-	f->reqs = calloc(depth, sizeof(*f->reqs));
-	f->ids = calloc(depth, sizeof(*f->ids));
-	if (f->slots && f->done && f->reqs && f->ids)
+	if (n == 1 && !b->batch)
 		return 0;
-	flight_free(f);
-	return -ENOMEM;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	w->flight = f;
+	if (!b->batch)
+		rc = phxfs_queue_create((unsigned int)n, &f->queue);
+	f->slots = calloc(n, sizeof(*f->slots));
+	f->done = calloc(n, sizeof(*f->done));
+	f->reqs = calloc(n, sizeof(*f->reqs));
+	f->ids = calloc(n, sizeof(*f->ids));
+	if (!rc && !(f->slots && f->done && f->reqs && f->ids))
+		rc = -ENOMEM;
+	if (rc)
+		loop_release(w);
+	return rc;
 }
 
 static void set_request(const struct worker *w, phxfs_io_req_t *req, size_t slot, uint64_t block)
@@ -277,21 +292,15 @@ static int harvest_of(int depth)
 void loop_queue(struct worker *w)
 {
 	int depth = (int)w->b->depth, harvest = harvest_of(depth), flying = 0, n, i, next;
+	struct flight *f = w->flight;
 	uint64_t now = now_ns();
-	struct flight f;
-	int rc;
 
-	rc = flight_make(&f, (size_t)depth);
-	if (rc) {
-		record_failure(w, rc, 0, phxfs_last_error());
-		return;
-	}
 	for (next = 0; next < depth && may_start(w, now); next++)
-		launch(w, &f, (size_t)next, next, now);
-	flying = submit_all(w, &f, next);
+		launch(w, f, (size_t)next, next, now);
+	flying = submit_all(w, f, next);
 
 	while (flying) {
-		n = phxfs_queue_wait(f.queue, f.done, 1, harvest, NULL);
+		n = phxfs_queue_wait(f->queue, f->done, 1, harvest, NULL);
 		if (n <= 0) {
 			record_failure(w, n ? n : -EIO, 0, phxfs_last_error());
 			break;
@@ -300,12 +309,11 @@ void loop_queue(struct worker *w)
 		flying -= n;
 		next = 0;
 		for (i = 0; i < n; i++)
-			if (land(w, &f, &f.done[i], now) && may_start(w, now))
-				launch(w, &f, (uintptr_t)f.done[i].user_data, next++, now);
+			if (land(w, f, &f->done[i], now) && may_start(w, now))
+				launch(w, f, (uintptr_t)f->done[i].user_data, next++, now);
 		if (next)
-			flying += submit_all(w, &f, next);
+			flying += submit_all(w, f, next);
 	}
-	flight_free(&f);
 }
 
 /* ----------------------------------------------------------------- batches */
@@ -336,13 +344,9 @@ static void book_batch(struct worker *w, const phxfs_io_req_t *reqs, int n, uint
 void loop_batch(struct worker *w)
 {
 	int batch = (int)w->b->batch, n, rc;
-	phxfs_io_req_t *reqs = calloc((size_t)batch, sizeof(*reqs));
+	phxfs_io_req_t *reqs = w->flight->reqs;
 	uint64_t start = now_ns(), now, block;
 
-	if (!reqs) {
-		record_failure(w, -ENOMEM, 0, "no memory for the requests");
-		return;
-	}
 	while (may_start(w, start)) {
 		for (n = 0; n < batch && w->left; n++, w->left--) {
 			block = next_block(w);
@@ -360,7 +364,6 @@ void loop_batch(struct worker *w)
 		book_batch(w, reqs, n, now - start);
 		start = now;
 	}
-	free(reqs);
 }
 
 /* -------------------------------------------------- after a verified write */
