@@ -8,10 +8,13 @@
  *           the engine), its control session, each of its paths while a
  *           worker has it, each flight. Freed with the last.
  *   path    one stream or queue pair of a conn. Belongs to one worker for
- *           life: only that thread posts on it and reads from it.
- *   worker  a thread. What others want of it goes through its commands.
+ *           life: only who has that worker's turn posts on it and reads from it.
+ *   worker  a thread. What others want of it goes through its commands. While
+ *           it sleeps, a caller may take its turn to post a small transfer and
+ *           to wait for it by itself (pool.c).
  *
  * Locks, outermost first; a thread never takes one further out:
+ *   worker->turn         its paths; others only try for it
  *   engine->conns_lock   the list of live conns, and with it the order in
  *                        which peers learn of registrations
  *   engine->accept_lock, engine->sessions_lock, engine->notif_lock
@@ -65,9 +68,9 @@ struct p2p_path {
 	const struct p2p_net_ops *ops;
 	struct p2p_conn *conn;
 	struct p2p_worker *worker;
-	struct p2p_list link;       /* worker->paths; worker's thread */
+	struct p2p_list link;       /* worker->paths; worker's turn */
 	unsigned int index;
-	bool running;               /* worker's thread */
+	bool running;               /* worker's turn */
 	struct p2p_cmd start, stop;
 	_Atomic bool stop_sent;
 	_Atomic uint64_t busy_since; /* ns of the last progress while work is due; 0: none is */
@@ -82,10 +85,12 @@ struct p2p_worker {
 	struct p2p_source wake;
 	_Atomic uint32_t asleep;
 	_Atomic bool stopping;
+	pthread_mutex_t turn;
+	bool restless;                    /* its last sleep was short; worker's thread */
 	pthread_mutex_t cmd_lock;
 	struct p2p_cmd *cmds, **cmds_end; /* cmd_lock */
 	_Atomic bool has_cmds;
-	struct p2p_list paths;            /* worker's thread */
+	struct p2p_list paths;            /* turn */
 	void *net_ctx[P2P_NETS];          /* each transport's own, of this worker */
 };
 
@@ -152,7 +157,8 @@ struct p2p_conn {
 	struct p2p_path *path[P2P_PATHS_MAX];
 	_Atomic uint32_t paths_alive;
 	_Atomic uint32_t flights;
-	_Atomic uint32_t turn;        /* whose worker is woken next */
+	_Atomic uint32_t next_path;   /* whose worker is woken next */
+	_Atomic uint32_t in_vain;     /* waits in a row that p2p_pool_help() did not shorten */
 
 	struct p2p_shard *shard;
 	struct p2p_list pend[2];      /* tasks by opcode; shard lock */
@@ -327,8 +333,12 @@ void p2p_queue_purge(struct p2p_conn *c, int err);
 
 int p2p_pool_start(struct p2p_engine *e);
 void p2p_pool_stop(struct p2p_engine *e);
-/* Slices wait for c: wake who can post them. */
-void p2p_pool_kick(struct p2p_conn *c, uint64_t slices, uint64_t bytes);
+/* The path that a conn's next transfer starts on. */
+struct p2p_path *p2p_pool_choose(struct p2p_conn *c);
+/* Slices wait: post them, or wake who can. small: the path alone will do. */
+void p2p_pool_kick(struct p2p_path *path, bool small);
+/* Wait a moment for a task that was started on a path by taking part in the work. */
+void p2p_pool_help(struct p2p_path *path, struct p2p_task *task);
 void p2p_worker_command(struct p2p_worker *w, struct p2p_cmd *cmd);
 /* Hand a conn's paths to their workers; take one back. */
 void p2p_pool_start_path(struct p2p_path *path);

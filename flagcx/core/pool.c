@@ -7,17 +7,30 @@
  * A worker sleeps in epoll_wait. Who has work for it stores the work, then
  * looks at asleep; the worker stores asleep, then looks for work. Both orders
  * are sequentially consistent, so one of them sees the other: no wake-up is
- * lost and none is sent to a worker that is awake.
+ * lost and none is sent to a worker that is awake. One whose last sleep was
+ * short looks around for a moment before it sleeps again.
  *
- * Lock: cmd_lock guards the commands, a leaf.
+ * Waking a thread takes longer than a small transfer. So who starts one posts
+ * it by itself where the worker sleeps, and who waits for it looks for the
+ * answer by itself for a moment (p2p_pool_help()).
+ *
+ * Locks: turn is held by who works on the paths: the worker, except while it
+ * sleeps, or a caller, who only tries for it, keeps it for microseconds and
+ * waits for nothing meanwhile. cmd_lock guards the commands, a leaf.
  */
 #include "net_adaptor.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#define LOOK_NS 50000    /* looking around costs about what a sleep and a wake-up do */
+#define SHORT_NS 100000  /* of a sleep, a wake-up included */
+#define VAIN_MAX 4       /* waits that were longer; then only one in VAIN_TRY is tried */
+#define VAIN_TRY 32
 
 static void wake(struct p2p_worker *w)
 {
@@ -144,16 +157,35 @@ static void on_wake(struct p2p_source *source, uint32_t events)
 		;
 }
 
-static void take_events(struct p2p_worker *w, int timeout)
+static void handle(const struct epoll_event *ev, int n)
 {
-	struct epoll_event ev[256];
-	int n = epoll_wait(w->epoll, ev, (int)w->engine->config.g.batchPollSize, timeout);
-
 	for (int i = 0; i < n; i++) {
 		struct p2p_source *s = ev[i].data.ptr;
 
 		s->event(s, ev[i].events);
 	}
+}
+
+/* What has come; false: nothing. */
+static bool take_events(struct p2p_worker *w)
+{
+	struct epoll_event ev[256];
+	int n = epoll_wait(w->epoll, ev, (int)w->engine->config.g.batchPollSize, 0);
+
+	handle(ev, n);
+	return n > 0;
+}
+
+/* Others may take the turn meanwhile, but only the worker stops paths: what came is there. */
+static void sleep_for_events(struct p2p_worker *w)
+{
+	struct epoll_event ev[256];
+	int n;
+
+	pthread_mutex_unlock(&w->turn);
+	n = epoll_wait(w->epoll, ev, (int)w->engine->config.g.batchPollSize, -1);
+	pthread_mutex_lock(&w->turn);
+	handle(ev, n);
 }
 
 static int poll_transports(struct p2p_worker *w)
@@ -166,15 +198,43 @@ static int poll_transports(struct p2p_worker *w)
 	return n;
 }
 
+static bool armed(struct p2p_worker *w)
+{
+	for (int i = 0; i < P2P_NETS; i++)
+		if (w->engine->ops[i] && w->engine->ops[i]->arm(w))
+			return true;
+	return false;
+}
+
+/* True: something came. */
+static bool look_around(struct p2p_worker *w)
+{
+	uint64_t end = p2p_now_ns() + LOOK_NS;
+
+	do {
+		pthread_mutex_unlock(&w->turn);
+		sched_yield();
+		pthread_mutex_lock(&w->turn);
+		if (take_events(w) || has_work(w))
+			return true;
+	} while (p2p_now_ns() < end);
+	return false;
+}
+
 static void sleep_until_work(struct p2p_worker *w)
 {
-	bool awake = false;
+	uint64_t start;
 
+	if (w->restless && look_around(w))
+		return;
 	atomic_store_explicit(&w->asleep, 1, memory_order_seq_cst);
-	awake = has_work(w);
-	for (int i = 0; i < P2P_NETS && !awake; i++)
-		awake = w->engine->ops[i] && w->engine->ops[i]->arm(w);
-	take_events(w, awake ? 0 : -1);
+	if (has_work(w) || armed(w)) {
+		take_events(w);
+	} else {
+		start = p2p_now_ns();
+		sleep_for_events(w);
+		w->restless = p2p_now_ns() - start < SHORT_NS;
+	}
 	atomic_store_explicit(&w->asleep, 0, memory_order_relaxed);
 }
 
@@ -182,6 +242,7 @@ static void *worker_main(void *arg)
 {
 	struct p2p_worker *w = arg;
 
+	pthread_mutex_lock(&w->turn);
 	while (!atomic_load_explicit(&w->stopping, memory_order_acquire)) {
 		bool busy;
 
@@ -189,24 +250,98 @@ static void *worker_main(void *arg)
 		busy = feed_all(w);
 		busy |= poll_transports(w) > 0;
 		if (busy)
-			take_events(w, 0);
+			take_events(w);
 		else
 			sleep_until_work(w);
 	}
 	run_commands(w); /* paths stopped before the end give back their conns */
+	pthread_mutex_unlock(&w->turn);
 	return NULL;
 }
 
-void p2p_pool_kick(struct p2p_conn *c, uint64_t slices, uint64_t bytes)
-{
-	uint32_t turn = atomic_fetch_add_explicit(&c->turn, 1, memory_order_relaxed);
-	const struct p2p_config *cfg = &c->engine->config;
+/* --------------------------------------------------------- callers take part */
 
-	wake(c->path[turn % c->paths]->worker);
-	if (slices <= cfg->g.maxWrPerPost && bytes <= c->slice_limit)
+/* Try for the turn of a path that runs. A cancelled thread would never give it back. */
+static bool take_turn(struct p2p_path *p, int *cancel_state)
+{
+	if (pthread_mutex_trylock(&p->worker->turn))
+		return false;
+	if (!p->running) {
+		pthread_mutex_unlock(&p->worker->turn);
+		return false;
+	}
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, cancel_state);
+	return true;
+}
+
+static void end_turn(struct p2p_path *p, int cancel_state)
+{
+	bool more = path_has_work(p);
+
+	pthread_mutex_unlock(&p->worker->turn);
+	if (more)
+		wake(p->worker);
+	pthread_setcancelstate(cancel_state, NULL);
+}
+
+struct p2p_path *p2p_pool_choose(struct p2p_conn *c)
+{
+	uint32_t turn = atomic_fetch_add_explicit(&c->next_path, 1, memory_order_relaxed);
+
+	return c->path[turn % c->paths];
+}
+
+void p2p_pool_kick(struct p2p_path *path, bool small)
+{
+	struct p2p_conn *c = path->conn;
+	int cancel_state;
+
+	/* what finds no room is posted when answers make some */
+	if (small && take_turn(path, &cancel_state)) {
+		feed(path);
+		end_turn(path, cancel_state);
 		return;
-	for (unsigned int i = 0; i < c->paths; i++)
+	}
+	wake(path->worker);
+	for (unsigned int i = 0; !small && i < c->paths; i++)
 		wake(c->path[i]->worker);
+}
+
+/* Is a look worth its time on this conn, as it went lately? */
+static bool promising(struct p2p_conn *c)
+{
+	uint32_t vain = atomic_load_explicit(&c->in_vain, memory_order_relaxed);
+
+	if (vain < VAIN_MAX)
+		return true;
+	atomic_fetch_add_explicit(&c->in_vain, 1, memory_order_relaxed);
+	return vain % VAIN_TRY == 0;
+}
+
+void p2p_pool_help(struct p2p_path *path, struct p2p_task *task)
+{
+	const struct p2p_net_ops *ops = path->ops;
+	struct p2p_conn *c = path->conn;
+	int cancel_state, rc = 0;
+	uint64_t end;
+
+	if (!promising(c) || !take_turn(path, &cancel_state))
+		return;
+	if (!ops->path_borrow(path)) {
+		end = p2p_now_ns() + LOOK_NS;
+		while (!rc && !p2p_task_ended(task) && p2p_now_ns() < end) {
+			feed(path);
+			rc = ops->path_step(path);
+			if (!p2p_task_ended(task))
+				sched_yield();
+		}
+		ops->path_give_back(path);
+	}
+	end_turn(path, cancel_state);
+	if (p2p_task_ended(task))
+		atomic_store_explicit(&c->in_vain, 0, memory_order_relaxed);
+	else
+		atomic_fetch_add_explicit(&c->in_vain, 1, memory_order_relaxed);
 }
 
 /* ---------------------------------------------------------- paths come, go */
@@ -301,6 +436,7 @@ static void worker_fini(struct p2p_worker *w)
 	if (w->epoll >= 0)
 		p2p_fd_close(w->epoll);
 	pthread_mutex_destroy(&w->cmd_lock);
+	pthread_mutex_destroy(&w->turn);
 }
 
 static void exit_transports(struct p2p_worker *w, int upto)
@@ -322,6 +458,7 @@ static int worker_start(struct p2p_engine *e, unsigned int index)
 	w->cmds_end = &w->cmds;
 	p2p_list_init(&w->paths);
 	pthread_mutex_init(&w->cmd_lock, NULL);
+	pthread_mutex_init(&w->turn, NULL);
 	w->epoll = p2p_fd_track(epoll_create1(EPOLL_CLOEXEC));
 	w->wake_fd = p2p_fd_track(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (w->epoll < 0 || w->wake_fd < 0 ||

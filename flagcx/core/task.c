@@ -86,6 +86,8 @@ void p2p_task_fail(struct p2p_slice *slice, uint64_t n, int err)
 
 int p2p_task_wait(struct p2p_task *task, uint64_t deadline_ns)
 {
+	if (task->path && !p2p_task_ended(task))
+		p2p_pool_help(task->path, task);
 	while (!p2p_task_ended(task))
 		if (p2p_futex_wait(&task->state, FLAGCX_P2P_XFER_PENDING, deadline_ns) &&
 		    !p2p_task_ended(task))

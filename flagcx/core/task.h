@@ -28,6 +28,7 @@ struct p2p_task {
 	struct p2p_mr **mr;        /* pinned for the flight */
 	uint32_t mrs;
 	uint64_t start_ns;
+	struct p2p_path *path;     /* a small one was started on it; NULL */
 	_Atomic uint64_t left;     /* slices that have not ended */
 	_Atomic uint64_t failed;
 	_Atomic uint64_t bytes_done;

@@ -147,17 +147,33 @@ static void unbuild(struct p2p_task *task)
 	free(task);
 }
 
+/* May its caller post it: no long copying, and nothing that a device's driver does. */
+static bool is_small(const struct p2p_task *task)
+{
+	const struct p2p_conn *c = task->conn;
+
+	if (task->slices > c->engine->config.g.maxWrPerPost || task->bytes > c->slice_limit)
+		return false;
+	for (uint32_t i = 0; i < task->mrs; i++)
+		if (task->mr[i]->device >= 0)
+			return false;
+	return true;
+}
+
 /* Enter the task as collectable, flying; queue it. */
 static int launch(struct p2p_task *task, uint64_t *id)
 {
 	struct p2p_conn *c = task->conn;
 	struct p2p_engine *e = c->engine;
-	uint64_t slices = task->slices, bytes = task->bytes;
+	struct p2p_path *path = p2p_pool_choose(c);
+	uint64_t slices = task->slices;
+	bool small = is_small(task);
 	int rc = p2p_table_add(&e->tasks, task, &task->handle);
 
 	if (rc)
 		return rc;
 	*id = task->handle;
+	task->path = small ? path : NULL;
 	p2p_conn_ref(c); /* the task's, until it is released */
 	atomic_store(&task->left, slices);
 	p2p_table_ref(&e->tasks, task->handle); /* the flight's */
@@ -172,7 +188,7 @@ static int launch(struct p2p_task *task, uint64_t *id)
 		p2p_task_fail(task->slice, slices, rc);
 		return 0;
 	}
-	p2p_pool_kick(c, slices, bytes);
+	p2p_pool_kick(path, small);
 	return 0;
 }
 

@@ -86,3 +86,17 @@ bool p2p_net_nosys_arm(struct p2p_worker *w)
 {
 	return false;
 }
+
+int p2p_net_nosys_borrow(struct p2p_path *path)
+{
+	return -EOPNOTSUPP;
+}
+
+int p2p_net_nosys_step(struct p2p_path *path)
+{
+	return -EOPNOTSUPP;
+}
+
+void p2p_net_nosys_give_back(struct p2p_path *path)
+{
+}

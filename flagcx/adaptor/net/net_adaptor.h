@@ -4,9 +4,10 @@
  * a file and a line in net_adaptor.c. A transport that has no use for an
  * optional slot fills it from p2p_net_nosys_*, so that no caller tests NULL.
  *
- * Threads. Calls marked W are made by the path's worker only, and by it alone
- * for the life of the path. The others are made by whoever makes or frees the
- * object, before the first W call or after the last.
+ * Threads. Calls marked W are made with the turn of the path's worker, one at a
+ * time: by that worker, and path_post, path_room and those marked C by callers,
+ * too. The others are made by whoever makes or frees the object, before the
+ * first W call or after the last.
  *
  * A transport ends every slice it was given exactly once, by p2p_task_done()
  * or p2p_task_fail(), and does not touch the slice's memory afterwards. It
@@ -17,7 +18,7 @@
 
 #include "flagcx/core/engine.h"
 
-#define P2P_NET_ABI 1
+#define P2P_NET_ABI 2
 
 struct p2p_net_ops {
 	uint32_t abi;     /* P2P_NET_ABI */
@@ -53,6 +54,14 @@ struct p2p_net_ops {
 			  unsigned int n);
 	/* W: end the task's slices as far as that can be done without touching others. */
 	void (*path_cancel)(struct p2p_path *path, struct p2p_task *task);
+	/*
+	 * W, C: a caller attends to the path for a moment: from borrow to give_back
+	 * no event of it wakes the worker. step: take what has come, send what can
+	 * be sent; -errno: the path is broken. Optional, all three.
+	 */
+	int (*path_borrow)(struct p2p_path *path);
+	int (*path_step)(struct p2p_path *path);
+	void (*path_give_back)(struct p2p_path *path);
 	/* W: look for completions that raise no event. Things done. Optional. */
 	int (*poll)(struct p2p_worker *w);
 	/* W: about to sleep: true when something came meanwhile. Optional. */
@@ -68,6 +77,9 @@ int p2p_net_open(struct p2p_engine *e);
 int p2p_net_nosys_adopt(struct p2p_path *path, int fd);
 int p2p_net_nosys_poll(struct p2p_worker *w);
 bool p2p_net_nosys_arm(struct p2p_worker *w);
+int p2p_net_nosys_borrow(struct p2p_path *path);
+int p2p_net_nosys_step(struct p2p_path *path);
+void p2p_net_nosys_give_back(struct p2p_path *path);
 
 extern const struct p2p_net_ops p2p_net_tcp;
 

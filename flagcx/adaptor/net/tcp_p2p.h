@@ -10,7 +10,7 @@
  * with a header is copied. Device memory goes through a staging buffer of the
  * path, a chunk at a time.
  *
- * Everything here runs on the path's worker.
+ * Everything here runs with the turn of the path's worker.
  */
 #ifndef P2P_TCP_H
 #define P2P_TCP_H
@@ -107,6 +107,8 @@ struct tcp_path {
 	struct tcp_worker *tw;
 	int fd;
 	bool writable, hup, broken;
+	bool awaits_room;       /* the event of room to write is asked for */
+	bool borrowed;          /* a caller attends: no event but the end is asked for */
 	bool zc;                /* send large bodies without a copy */
 	uint32_t zc_next;       /* the kernel counts such sends, and so do we */
 	struct tcp_fifo held;   /* answers sent whose memory the kernel still reads */
@@ -151,6 +153,8 @@ void tcp_request_end(struct tcp_path *p, struct tcp_frame *f);
 /* The same with one error for all. */
 void tcp_request_fail(struct tcp_path *p, struct tcp_frame *f, int err);
 void tcp_unpin(struct tcp_frame *f);
+/* The socket is full: ask for its event. */
+void tcp_await_room(struct tcp_path *p);
 uint8_t *tcp_stage_get(struct tcp_path *p, uint8_t **stage);
 
 /* tcp_p2p_tx.c */

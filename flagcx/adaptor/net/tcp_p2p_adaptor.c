@@ -344,20 +344,73 @@ static void on_event(struct p2p_source *source, uint32_t events)
 	tcp_tx_flush(p);
 }
 
+/* What the path waits for; what is there already raises an event again. */
+static int ask_events(struct tcp_path *p, int op)
+{
+	struct epoll_event ev = { .events = EPOLLET, .data.ptr = &p->source };
+
+	p->awaits_room = !p->writable;
+	if (!p->borrowed)
+		ev.events |= EPOLLIN | EPOLLRDHUP | (p->awaits_room ? EPOLLOUT : 0);
+	return epoll_ctl(p->base.worker->epoll, op, p->fd, &ev) ? -errno : 0;
+}
+
+void tcp_await_room(struct tcp_path *p)
+{
+	int rc;
+
+	p->writable = false;
+	if (p->borrowed || p->awaits_room)
+		return;
+	rc = ask_events(p, EPOLL_CTL_MOD);
+	if (rc)
+		tcp_break(p, rc);
+}
+
 static int tcp_start(struct p2p_path *path)
 {
 	struct tcp_path *p = tcp_of(path);
-	struct epoll_event ev = {
-		.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
-		.data.ptr = &p->source,
-	};
 
 	p->tw = path->worker->net_ctx[path->ops->slot];
 	p->source.event = on_event;
 	tcp_zc_open(p);
-	if (epoll_ctl(path->worker->epoll, EPOLL_CTL_ADD, p->fd, &ev))
-		return -errno;
-	return 0;
+	return ask_events(p, EPOLL_CTL_ADD);
+}
+
+static int tcp_borrow(struct p2p_path *path)
+{
+	struct tcp_path *p = tcp_of(path);
+	int rc;
+
+	if (p->broken)
+		return -EPIPE;
+	p->borrowed = true;
+	rc = ask_events(p, EPOLL_CTL_MOD);
+	if (rc)
+		p->borrowed = false;
+	return rc;
+}
+
+static int tcp_step(struct p2p_path *path)
+{
+	struct tcp_path *p = tcp_of(path);
+
+	tcp_rx_turn(p);
+	if (!p->writable)
+		p->writable = !p->broken; /* nobody tells: try */
+	tcp_tx_flush(p);
+	return p->broken ? -EPIPE : 0;
+}
+
+static void tcp_give_back(struct p2p_path *path)
+{
+	struct tcp_path *p = tcp_of(path);
+	int rc;
+
+	p->borrowed = false;
+	rc = p->broken ? 0 : ask_events(p, EPOLL_CTL_MOD);
+	if (rc)
+		tcp_break(p, rc);
 }
 
 static void end_frame(struct tcp_path *p, struct tcp_frame *f, bool ours, int err)
@@ -497,6 +550,9 @@ const struct p2p_net_ops p2p_net_tcp = {
 	.path_room = tcp_room,
 	.path_post = tcp_post,
 	.path_cancel = tcp_cancel,
+	.path_borrow = tcp_borrow,
+	.path_step = tcp_step,
+	.path_give_back = tcp_give_back,
 	.poll = tcp_poll,
 	.arm = tcp_arm,
 };

@@ -272,7 +272,8 @@ void tcp_tx_flush(struct tcp_path *p)
 		if (n < 0) {
 			if (n != -EAGAIN)
 				tcp_break(p, (int)n);
-			p->writable = false;
+			else
+				tcp_await_room(p);
 			return;
 		}
 		if (!want)
@@ -281,6 +282,6 @@ void tcp_tx_flush(struct tcp_path *p)
 		tcp_progress(p, false);
 		/* a short count: the buffer is full and an edge will come */
 		if ((size_t)n < want)
-			p->writable = false;
+			tcp_await_room(p);
 	}
 }
