@@ -308,6 +308,8 @@ static void region_reclaim(struct phxfs_region *r)
 		up_write(&r->lock);
 	}
 	report_reclaim(r, was, drained);
+	if (pt && !drained)
+		pt->flags |= PHXFS_PT_UNDRAINED;
 	if (pt)
 		r->dev->ops->free_page_table(pt);
 	if (was != REGION_MAPPING)

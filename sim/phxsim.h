@@ -93,6 +93,8 @@ extern struct list_head phxsim_contexts;
 extern struct srcu_struct phxsim_srcu;
 
 /* phxsim_main.c */
+int phxsim_probe(struct pci_dev *pdev, const struct pci_device_id *id);
+void phxsim_remove(struct pci_dev *pdev);
 void phxsim_dev_put(struct phxsim_dev *dev);
 struct phxsim_ctx *phxsim_ctx_find(struct pid *tgid);
 

@@ -358,7 +358,7 @@ static void dev_unmap(struct phxsim_dev *dev)
 	memunmap(dev->mem[0]);
 }
 
-static int sim_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+int phxsim_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct phxsim_dev *dev;
 	int ret;
@@ -403,8 +403,9 @@ err_put_dev:
 	phxsim_dev_put(dev);
 	return ret;
 }
+EXPORT_SYMBOL_GPL(phxsim_probe);
 
-static void sim_remove(struct pci_dev *pdev)
+void phxsim_remove(struct pci_dev *pdev)
 {
 	struct phxsim_dev *dev = pci_get_drvdata(pdev);
 
@@ -424,6 +425,7 @@ static void sim_remove(struct pci_dev *pdev)
 	pci_disable_device(pdev);
 	phxsim_dev_put(dev);
 }
+EXPORT_SYMBOL_GPL(phxsim_remove);
 
 static const struct pci_device_id sim_ids[] = {
 	{ PCI_DEVICE(PCI_VENDOR_ID_REDHAT_QUMRANET, 0x1110) },
@@ -434,8 +436,8 @@ MODULE_DEVICE_TABLE(pci, sim_ids);
 static struct pci_driver sim_driver = {
 	.name		= "phxsim",
 	.id_table	= sim_ids,
-	.probe		= sim_probe,
-	.remove		= sim_remove,
+	.probe		= phxsim_probe,
+	.remove		= phxsim_remove,
 };
 module_pci_driver(sim_driver);
 
