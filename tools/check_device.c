@@ -159,7 +159,7 @@ static void check_bar(struct findings *f, const char *object,
 		      const struct phxfs_device_info *info, const char *sysfs)
 {
 	unsigned long long start, end, flags, most = 0;
-	char path[512], line[256], word[WORD_MAX];
+	char path[512], line[256], word[WORD_MAX], cost[WORD_MAX];
 	struct finding *x;
 	FILE *file;
 
@@ -180,7 +180,10 @@ static void check_bar(struct findings *f, const char *object,
 			     word);
 		find_cure(x, "enable resizable BAR (above 4G decoding) in the firmware");
 	} else {
-		x = find_add(f, VERDICT_PASS, "device", object, "largest BAR is %s", word);
+		x = find_add(f, VERDICT_PASS, "device", object,
+			     "largest BAR is %s: to map all of it (FULL) costs up to %s of host "
+			     "memory",
+			     word, size_word(cost, most / 4096 * PAGE_STRUCT_BYTES));
 	}
 	json_uint(find_data(x), "bar_bytes", most);
 }
@@ -211,6 +214,7 @@ static void check_device(struct findings *f, int device, const char *sysfs)
 
 	check_mode(f, object, &info, sysfs);
 	if (*info.bdf) {
+		check_bus(f, object, info.vendor, info.bdf, sysfs);
 		check_iommu(f, object, info.bdf, sysfs);
 		check_bar(f, object, &info, sysfs);
 	}

@@ -49,6 +49,9 @@ void findings_free(struct findings *f);
 void check_system(struct findings *f);
 /* check_device.c; sysfs: "/sys", or a copy of another machine's */
 void check_devices(struct findings *f, const char *sysfs);
+/* check_bus.c: the device's driver, and its way to the disks */
+void check_bus(struct findings *f, const char *object, const char *vendor, const char *bdf,
+	       const char *sysfs);
 /* check_file.c */
 void check_file(struct findings *f, const char *path, int device, const char *sysfs);
 

@@ -92,4 +92,58 @@ if [ "${dev%%:*}" -ne 0 ]; then
 	is 0 "$phx" check --sysfs "$sys" "$work/file"
 	says "^INFO  file +$work/file: on dm-3, made of sd[ab], sd[ab]"
 fi
+
+# a made-up machine: a GPU and three disks, one below its switch, one below another port, one
+# on another processor
+sys=$work/machine
+gpu=$sys/devices/pci0000:3a/0000:3a:00.0/0000:3a:01.0/0000:3b:00.0
+mkdir -p "$gpu" "$sys/bus/pci/devices" "$sys/bus/pci/drivers/nvidia" "$sys/bus/pci/drivers/nouveau" \
+	"$sys/class/nvme/nvme0" "$sys/class/nvme/nvme1" "$sys/class/nvme/nvme2" "$sys/module/phxfs" \
+	"$sys/devices/pci0000:3a/0000:3a:00.0/0000:3a:02.0/0000:3c:00.0" \
+	"$sys/devices/pci0000:3a/0000:3a:05.0/0000:3d:00.0" \
+	"$sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0"
+place() { ln -s "../../../devices/$1" "$sys/bus/pci/devices/${1##*/}"; }
+for d in 0000:3a:00.0 0000:3a:00.0/0000:3a:01.0 0000:3a:00.0/0000:3a:01.0/0000:3b:00.0; do
+	place "pci0000:3a/$d"
+done
+ln -s ../../../devices/pci0000:3a/0000:3a:00.0/0000:3a:02.0/0000:3c:00.0 "$sys/class/nvme/nvme0/device"
+ln -s ../../../devices/pci0000:3a/0000:3a:05.0/0000:3d:00.0 "$sys/class/nvme/nvme1/device"
+ln -s ../../../devices/pci0000:80/0000:80:01.0/0000:81:00.0 "$sys/class/nvme/nvme2/device"
+printf '0x000000 0x0fffff 0x40200\n0x38000000000 0x38fffffffff 0x14220c\n' >"$gpu/resource"
+# an extended capability of id ACS at 0x100, control as given
+config() { # BDF OCTAL
+	{ head -c 256 /dev/zero; printf '\015\000\001\000\000\000'"$2"'\000'; head -c 64 /dev/zero; } \
+		>"$sys/bus/pci/devices/$1/config"
+}
+config 0000:3a:00.0 '\000'
+config 0000:3a:01.0 '\000'
+export LD_LIBRARY_PATH=$build/fake PHX_CONNECTOR=nvidia FAKE_CUDA_DEVICES=1
+is 0 "$phx" check --sysfs "$sys"
+says '^INFO  device +device 0: nvidia, NVIDIA Fake, PCI 0000:3b:00.0'
+says '^WARN  device +device 0: no kernel driver is bound to it.*cure: install NVIDIA'
+says '^PASS  device +device 0: no ACS redirection above it$'
+says '^PASS  device +device 0: shares bridge 0000:3a:00.0 with nvme0$'
+says '^INFO  device +device 0: shares the root complex with nvme1, and no switch.*cure: '
+says '^WARN  device +device 0: nvme2 is below another root complex.*cure: '
+says '^PASS  device +device 0: largest BAR is 64[.0]* GiB: to map all of it \(FULL\) costs up to 1[.0]* GiB of host memory'
+says '^PASS  device +device 0: no IOMMU in its way$'
+ln -s ../../../../../bus/pci/drivers/nouveau "$gpu/driver"
+is 0 "$phx" check --sysfs "$sys"
+says '^WARN  device +device 0: bound to the driver nouveau, not to nvidia: phxfs-nvidia.ko leaves it alone'
+rm "$gpu/driver"
+ln -s ../../../../../bus/pci/drivers/nvidia "$gpu/driver"
+printf '0 T nvidia_p2p_get_pages\t[nvidia]\n0 T nvidia_p2p_put_pages_persistent\t[nvidia]\n' >"$sys/kallsyms"
+printf '0 T nvidia_p2p_free_page_table\t[nvidia]\n' >>"$sys/kallsyms"
+config 0000:3a:01.0 '\035'
+is 0 "$phx" check --sysfs "$sys"
+says '^WARN  device +device 0: driver nvidia lacks nvidia_p2p_put_pages: phxfs-nvidia.ko cannot use it.*cure: '
+says '^WARN  device +device 0: ACS redirects at bridge 0000:3a:01.0.*cure: '
+printf '0 T nvidia_p2p_put_pages\t[nvidia]\n' >>"$sys/kallsyms"
+head -c 64 /dev/zero >"$sys/bus/pci/devices/0000:3a:01.0/config"
+mkdir "$gpu/iommu_group"
+echo DMA >"$gpu/iommu_group/type"
+is 0 "$phx" check --sysfs "$sys"
+says '^PASS  device +device 0: driver nvidia has what phxfs-nvidia.ko needs$'
+says '^INFO  device +device 0: ACS of bridge 0000:3a:01.0 cannot be read.*cure: run phx check as root$'
+says '^WARN  device +device 0: IOMMU translates \(type DMA\).*cure: boot with iommu=pt$'
 finish
