@@ -63,11 +63,19 @@ static bool is_symbol(const char *line, const char *name)
 /* The first symbol that no module has; NULL: all are there, or it cannot be told. */
 static const char *missing_symbol(const struct vendor *v, const char *sysfs)
 {
+	static const struct vendor *last; /* the list is long */
+	static const char *answer;
 	bool seen[6] = { false };
 	char line[512], path[512];
 	FILE *file;
 	int i;
 
+	if (v == last)
+		return answer;
+	/* loaded, it has them all */
+	snprintf(path, sizeof(path), "%s/module/phxfs_%s", sysfs, v->name);
+	if (access(path, F_OK) == 0)
+		return NULL;
 	if (strcmp(sysfs, "/sys"))
 		snprintf(path, sizeof(path), "%s/kallsyms", sysfs);
 	else
@@ -79,10 +87,11 @@ static const char *missing_symbol(const struct vendor *v, const char *sysfs)
 		for (i = 0; i < 6 && v->symbols[i]; i++)
 			seen[i] |= is_symbol(line, v->symbols[i]);
 	fclose(file);
-	for (i = 0; i < 6 && v->symbols[i]; i++)
-		if (!seen[i])
-			return v->symbols[i];
-	return NULL;
+	last = v;
+	answer = NULL;
+	for (i = 0; i < 6 && v->symbols[i] && !answer; i++)
+		answer = seen[i] ? NULL : v->symbols[i];
+	return answer;
 }
 
 /* The driver that is bound to a PCI device; "" for none. */
