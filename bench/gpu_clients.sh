@@ -38,7 +38,5 @@ command -v nvidia-smi >/dev/null &&
 "$kit/bin/phx" --version
 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 python3 "$here/clients/turns.py" "$kit" "$work"
 status=$?
-for log in "$work"/cufile.log; do
-	[ ! -s "$log" ] || { echo "cufile.log:"; tail -5 "$log"; }
-done
+[ ! -s "$work/cufile.log" ] || { echo "cufile.log:"; tail -5 "$work/cufile.log"; }
 exit $status

@@ -18,6 +18,9 @@ def find(so_file=None):
             path = os.path.join(root, sub, "libflagcx.so")
             if os.path.isfile(path):
                 return os.path.abspath(path)
+    bundled = os.path.join(here, "lib", "libflagcx.so.0")  # as a wheel has it
+    if os.path.isfile(bundled) and not os.environ.get("FLAGCX_PATH"):
+        return bundled
     if os.environ.get("FLAGCX_PATH"):
         raise FileNotFoundError(f"no lib/libflagcx.so under FLAGCX_PATH={os.environ['FLAGCX_PATH']}")
     return "libflagcx.so.0"
