@@ -52,7 +52,7 @@ class _ChildProcess(Error, ChildProcessError):
 class BatchError(Error):
     """Some requests of a batch failed. results has each one's bytes or -errno."""
 
-    def __init__(self, number: int, text: str, results: Sequence[int]) -> None:
+    def __init__(self, number: int, text: str, results: Sequence[int] = ()) -> None:
         super().__init__(number, text)
         self.results = list(results)
 

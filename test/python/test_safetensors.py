@@ -226,6 +226,18 @@ class Models(Files):
         finally:
             module._header_of = known
 
+    def test_looks_for_the_file_in_the_page_cache(self):
+        import phoenix.safetensors as module
+
+        path = self.file(noise(1 << 20) * 4)
+        with phoenix.File(path, direct=False) as file:
+            for offset in range(0, 4 << 20, 1 << 16):
+                file.read(bytearray(1 << 16), offset=offset)
+            self.assertGreater(module._cached_part(file), 0.9)
+        os.truncate(path, 1 << 30)  # a hole is in no cache
+        with phoenix.File(path, direct=False) as file:
+            self.assertLess(module._cached_part(file), 0.1)
+
     @needs_numpy
     def test_progress_bar(self):
         out = io.StringIO()

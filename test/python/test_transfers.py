@@ -4,6 +4,7 @@
 import errno
 import mmap
 import os
+import pickle
 import select
 import threading
 import time
@@ -243,6 +244,8 @@ class Batches(Files):
                 batch.wait()
             self.assertEqual(caught.exception.results, [10, -errno.EINVAL])
             self.assertEqual(caught.exception.errno, errno.EINVAL)
+            copy = pickle.loads(pickle.dumps(caught.exception))
+            self.assertEqual((copy.errno, copy.results), (errno.EINVAL, [10, -errno.EINVAL]))
 
     def test_a_bad_request_starts_nothing(self):
         with File(self.file(DATA)) as file:
