@@ -380,6 +380,8 @@ static void write_without_permission(void *arg)
 	int fd = *(int *)arg;
 	ssize_t got;
 
+	/* a runtime's library may lie where only its owner comes */
+	T_CHECK(phxfs_device_count() > 0);
 	T_EQ(setgid(65534), 0);
 	T_EQ(setuid(65534), 0);
 	t_region(&r, 0, 2 * T_PAGE);
