@@ -43,6 +43,10 @@
  *   FLAGCX_P2P_STALL_MS=30000          no progress this long fails a transfer
  *   FLAGCX_P2P_ZEROCOPY=1              TCP sends without a copy from 64 KiB on: 0 never,
  *                                      1 to other hosts while the kernel can, 2 always
+ *   FLAGCX_IB_HCA=                     RDMA devices, NAME[:PORT],...; ^ excludes, = is
+ *                                      exact; empty: the nearest to the accelerator
+ *   FLAGCX_IB_TIMEOUT=14               a packet is lost after 4.096 us x 2^this
+ *   FLAGCX_IB_SL=0, FLAGCX_IB_PKEY=0   service level; index of the partition key
  *   FLAGCX_SOCKET_IFNAME=              interface name, address or CIDR to use
  *   FLAGCX_SOCKET_FAMILY=              AF_INET or AF_INET6 to advertise
  *   FLAGCX_DEBUG=                      WARN or INFO: log to standard error
@@ -320,6 +324,7 @@ typedef struct FlagcxP2pStats {
 	uint64_t connects_failed; /* attempts that failed, both ways */
 	uint64_t peers_lost;      /* connections that broke */
 	uint64_t latency_ns[32];  /* transfers by latency: [i] counts < 2^(i+8) ns */
+	uint64_t rdma_bytes;      /* of read and write bytes: moved by queue pairs */
 } FlagcxP2pStats;
 
 /**
@@ -423,6 +428,19 @@ bool flagcxP2pEngineConnIsLocal(FlagcxP2pConn *conn);
  * after the end shows here.
  */
 int flagcxP2pEngineConnStatus(FlagcxP2pConn *conn);
+
+/**
+ * flagcxP2pEngineConnTransport - how a connection's bytes go, and why so
+ * @conn: a connection
+ * @buf: OUT: "ibrc: 4 of 4 queue pairs to PEER stand, on DEVICE" or
+ *	"tcp: 4 streams to PEER (the peer has no ibrc)"
+ * @len: room in @buf
+ *
+ * A path without a queue pair goes on by TCP until it has one again.
+ *
+ * Return: 0; -ENOTCONN: stale, or no room.
+ */
+int flagcxP2pEngineConnTransport(FlagcxP2pConn *conn, char *buf, size_t len);
 
 /**
  * flagcxP2pEngineStartRpcServer - let the engine keep what connects to it

@@ -103,6 +103,12 @@ static const struct row rows[] = {
 	{ "FLAGCX_P2P_ZEROCOPY", KIND_INT, 0, 2, 1, C(zerocopy),
 	  "TCP sends without a copy: 0 never, 1 to other hosts while the kernel can, 2 always",
 	  NULL },
+	{ "FLAGCX_IB_HCA", KIND_TEXT, 0, sizeof(((struct p2p_config *)0)->hca), 0, C(hca),
+	  "RDMA devices as NAME[:PORT],...; ^ excludes, = is exact; empty: the nearest", NULL },
+	{ "FLAGCX_IB_TIMEOUT", KIND_INT, 1, 31, 14, C(ib_timeout),
+	  "a packet counts as lost after 4.096 us x 2^this", NULL },
+	{ "FLAGCX_IB_SL", KIND_INT, 0, 15, 0, C(ib_sl), "service level", NULL },
+	{ "FLAGCX_IB_PKEY", KIND_INT, 0, 65535, 0, C(ib_pkey), "index of the partition key", NULL },
 	{ "FLAGCX_SOCKET_IFNAME", KIND_TEXT, 0, sizeof(((struct p2p_config *)0)->ifname), 0,
 	  C(ifname), "interface name, address or CIDR; ^ excludes, = is exact", NULL },
 	{ "FLAGCX_SOCKET_FAMILY", KIND_CHOICE, 0, 0, 0, C(family),
@@ -110,6 +116,15 @@ static const struct row rows[] = {
 };
 
 #define ROWS P2P_ARRAY_SIZE(rows)
+
+/* Other names of settings, looked at where the first is not set. */
+static const struct {
+	const char *name, *also;
+} aliases[] = {
+	{ "FLAGCX_P2P_GID_INDEX", "FLAGCX_IB_GID_INDEX" },
+	{ "FLAGCX_P2P_IB_TC", "FLAGCX_IB_TC" },
+	{ "FLAGCX_P2P_RETRY_CNT", "FLAGCX_IB_RETRY_CNT" },
+};
 
 struct snapshot {
 	struct p2p_config config;
@@ -256,22 +271,37 @@ int p2p_config_transport(const char *text)
 
 static const char *const file_names[2] = { "~/.flagcx.conf", "/etc/flagcx.conf" };
 
+/* What a name is set to: 1 found, 0 not, -E2BIG. */
+static int look(const char *name, const char *(*lookup)(const char *),
+		const char *const files[2], char *buf, size_t size, const char **text,
+		const char **from)
+{
+	int rc;
+
+	*text = lookup ? lookup(name) : NULL;
+	*from = "environment";
+	rc = *text ? 1 : 0;
+	for (int i = 0; !rc && i < 2; i++) {
+		if (!files[i])
+			continue;
+		rc = p2p_config_find(files[i], name, buf, size);
+		*text = buf;
+		*from = file_names[i];
+	}
+	return rc;
+}
+
 static void read_row(struct p2p_config *c, const struct row *r,
 		     const char *(*lookup)(const char *), const char *const files[2],
 		     char *source, size_t source_size)
 {
 	char buf[512] = "";
-	const char *text = lookup ? lookup(r->name) : NULL;
-	const char *from = "environment";
-	int rc = text ? 1 : 0;
+	const char *text, *from;
+	int rc = look(r->name, lookup, files, buf, sizeof(buf), &text, &from);
 
-	for (int i = 0; !rc && i < 2; i++) {
-		if (!files[i])
-			continue;
-		rc = p2p_config_find(files[i], r->name, buf, sizeof(buf));
-		text = buf;
-		from = file_names[i];
-	}
+	for (size_t i = 0; !rc && i < P2P_ARRAY_SIZE(aliases); i++)
+		if (!strcmp(aliases[i].name, r->name))
+			rc = look(aliases[i].also, lookup, files, buf, sizeof(buf), &text, &from);
 	set_default(c, r);
 	if (!rc) {
 		snprintf(source, source_size, "default");

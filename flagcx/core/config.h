@@ -21,6 +21,10 @@ struct p2p_config {
 	int family;    /* 0, AF_INET or AF_INET6 */
 	char secret[256];
 	char ifname[256];
+	char hca[256]; /* which RDMA devices */
+	int ib_timeout;
+	int ib_sl;
+	int ib_pkey;
 };
 
 /* The settings in force; never NULL, never changes once returned. */

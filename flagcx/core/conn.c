@@ -44,10 +44,13 @@ int p2p_conn_new(struct p2p_engine *e, struct p2p_conn **out)
 	rc = p2p_remote_init(&c->remote);
 	if (rc)
 		goto err_free;
+	rc = p2p_keys_init(&c->keys);
+	if (rc)
+		goto err_remote;
 	atomic_fetch_add(&e->objects, 1);
 	rc = p2p_conn_enter(c);
 	if (rc)
-		goto err_remote;
+		goto err_keys;
 	c->shard = &e->shard[(c->handle >> 1) % e->shards];
 	pthread_mutex_lock(&e->conns_lock);
 	p2p_list_add_tail(&e->all, &c->all_link);
@@ -55,8 +58,10 @@ int p2p_conn_new(struct p2p_engine *e, struct p2p_conn **out)
 	*out = c;
 	return 0;
 
-err_remote:
+err_keys:
 	atomic_fetch_sub(&e->objects, 1);
+	p2p_keys_destroy(&c->keys);
+err_remote:
 	p2p_remote_destroy(&c->remote);
 err_free:
 	free(c);
@@ -211,6 +216,7 @@ void p2p_conn_release(void *object)
 	if (c->note)
 		p2p_note_free(e, c->note);
 	free(c->rx);
+	p2p_keys_destroy(&c->keys);
 	p2p_remote_destroy(&c->remote);
 	pthread_mutex_destroy(&c->tasks_lock);
 	pthread_mutex_destroy(&c->tx_lock);

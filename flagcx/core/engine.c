@@ -174,8 +174,14 @@ static void fini_lists(struct p2p_engine *e)
 	pthread_mutex_destroy(&e->conns_lock);
 }
 
+static void let_go(void *arg, const struct p2p_region *r, struct p2p_mr *mr)
+{
+	p2p_net_dereg(arg, mr);
+}
+
 static void close_nets(struct p2p_engine *e)
 {
+	p2p_mr_each(&e->mrs, let_go, e);
 	for (int i = 0; i < P2P_NETS; i++)
 		if (e->ops[i])
 			e->ops[i]->close(e->net[i]);
@@ -440,6 +446,7 @@ int flagcxP2pEngineStats(FlagcxP2pEngine *engine, FlagcxP2pStats *stats)
 	s.connects = load(&e->stats.connects);
 	s.connects_failed = load(&e->stats.connects_failed);
 	s.peers_lost = load(&e->stats.peers_lost);
+	s.rdma_bytes = load(&e->stats.rdma);
 	for (int i = 0; i < P2P_LATENCIES; i++)
 		s.latency_ns[i] = load(&e->stats.latency[i]);
 	p2p_engine_put(e);
@@ -462,6 +469,7 @@ int flagcxP2pEngineReg(FlagcxP2pEngine *engine, uintptr_t data, size_t size, Fla
 {
 	struct p2p_engine *e;
 	struct p2p_region region;
+	struct p2p_mr *mr = NULL;
 	bool fresh;
 	int device, rc;
 
@@ -478,9 +486,19 @@ int flagcxP2pEngineReg(FlagcxP2pEngine *engine, uintptr_t data, size_t size, Fla
 	rc = p2p_mr_add(&e->mrs, data, size, device,
 			device < 0 ? "" : "a stream's bytes pass through host memory", mrId,
 			&fresh, &region);
-	if (!rc && fresh)
+	if (!rc && fresh) {
 		p2p_session_tell(e, &region, false);
+		mr = p2p_mr_pin_id(&e->mrs, *mrId);
+	}
 	pthread_mutex_unlock(&e->conns_lock);
+	if (mr) {
+		/* pinning a large range takes its time: without the lock */
+		p2p_net_reg(e, mr);
+		pthread_mutex_lock(&e->conns_lock);
+		p2p_session_tell_keys(e, mr);
+		pthread_mutex_unlock(&e->conns_lock);
+		p2p_mr_unpin(mr);
+	}
 	p2p_engine_put(e);
 	return rc ? p2p_fail(rc, "register %#zx, %zu bytes", (size_t)data, size) : 0;
 }
@@ -496,8 +514,11 @@ static int mr_drop(struct p2p_engine *e, uint64_t id)
 	if (rc > 0)
 		p2p_session_tell(e, &region, true);
 	pthread_mutex_unlock(&e->conns_lock);
-	if (rc > 0)
-		p2p_mr_release(mr);
+	if (rc > 0) {
+		p2p_mr_quiet(mr);
+		p2p_net_dereg(e, mr);
+		free(mr);
+	}
 	return rc < 0 ? rc : 0;
 }
 
@@ -525,8 +546,20 @@ int flagcxP2pRpcDeregister(void *engine, uint64_t addr)
 	return rc ? p2p_fail(rc, "deregister %#llx", (unsigned long long)addr) : 0;
 }
 
+/* What the most preferred transport made of it; NULL: nothing of its own. */
+static const struct p2p_mr_net *mr_net(struct p2p_engine *e, struct p2p_mr *mr)
+{
+	const struct p2p_mr_net *m = NULL;
+
+	for (int i = 0; i < P2P_NETS && !m; i++)
+		if (e->ops[i])
+			m = atomic_load_explicit(&mr->net[i], memory_order_acquire);
+	return m;
+}
+
 int flagcxP2pEngineMrInfo(FlagcxP2pEngine *engine, FlagcxP2pMr mr, FlagcxP2pMrInfo *info)
 {
+	const struct p2p_mr_net *net;
 	struct p2p_engine *e;
 	struct p2p_mr *m;
 	FlagcxP2pMrInfo full = { 0 };
@@ -543,8 +576,10 @@ int flagcxP2pEngineMrInfo(FlagcxP2pEngine *engine, FlagcxP2pMr mr, FlagcxP2pMrIn
 		full.addr = m->base;
 		full.length = m->size;
 		full.refs = m->refs;
-		snprintf(full.path, sizeof(full.path), "%s", m->device < 0 ? "host" : "staged");
-		snprintf(full.reason, sizeof(full.reason), "%s", m->reason);
+		net = mr_net(e, m);
+		snprintf(full.path, sizeof(full.path), "%s",
+			 net ? net->path : m->device < 0 ? "host" : "staged");
+		snprintf(full.reason, sizeof(full.reason), "%s", net ? net->reason : m->reason);
 		p2p_mr_unpin(m);
 		memcpy(info, &full, full.size);
 	}

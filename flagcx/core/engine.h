@@ -30,6 +30,7 @@
 #include "addr.h"
 #include "common.h"
 #include "config.h"
+#include "keys.h"
 #include "region.h"
 #include "table.h"
 #include "task.h"
@@ -43,7 +44,6 @@
 #define P2P_WORKERS_MAX 8
 #define P2P_SHARDS_MAX 64
 #define P2P_LATENCIES 32
-#define P2P_NETS 2
 
 struct p2p_net;
 struct p2p_net_ops;
@@ -102,7 +102,8 @@ struct p2p_shard {
 /* Counters for flagcxP2pEngineStats(); relaxed, exact when nothing runs. */
 struct p2p_counters {
 	_Atomic uint64_t in_flight, posted, staging_busy, xfers, xfers_failed;
-	_Atomic uint64_t read_bytes, write_bytes, served_read, served_write, refused, staged;
+	_Atomic uint64_t read_bytes, write_bytes, served_read, served_write, refused, staged,
+		rdma;
 	_Atomic uint64_t notifs_sent, notifs_received;
 	_Atomic uint64_t connects, connects_failed, peers_lost;
 	_Atomic uint64_t latency[P2P_LATENCIES];
@@ -169,6 +170,7 @@ struct p2p_conn {
 
 	struct p2p_remote_table remote;
 	_Atomic bool remote_ready;    /* the first table has come */
+	struct p2p_key_table keys;    /* of its registrations, for transports that need them */
 
 	/* control session; the control thread reads, anyone sends */
 	struct p2p_source session;
@@ -291,6 +293,8 @@ uint64_t p2p_process_cookie(void);
 void p2p_host_id(uint8_t id[16]);
 /* Note a descriptor that a forked child must not keep open; returns it, also when < 0. */
 int p2p_fd_track(int fd);
+/* Someone else closes it. */
+void p2p_fd_untrack(int fd);
 void p2p_fd_close(int fd);
 /* A thread that takes no signal of the program's. 0 or -errno. */
 int p2p_thread_start(pthread_t *thread, const char *name, void *(*fn)(void *), void *arg);
@@ -397,6 +401,8 @@ void p2p_conn_meet(struct p2p_conn *c, const struct p2p_greeting *peer,
 int p2p_session_message(struct p2p_conn *c, const struct p2p_msg *m, const uint8_t *payload);
 /* Tell every peer of a registration made or gone; conns_lock held. */
 void p2p_session_tell(struct p2p_engine *e, const struct p2p_region *r, bool gone);
+/* Tell those whose transport wants to know by which keys it reaches one; conns_lock held. */
+void p2p_session_tell_keys(struct p2p_engine *e, const struct p2p_mr *mr);
 /* Send the whole table to a new peer; conns_lock held. */
 int p2p_session_table(struct p2p_conn *c);
 /* Ask the peer for the region that holds a range: 0, -ENOENT, -errno. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Connections as callers see them: connect, accept, close, ask. */
-#include "engine.h"
+#include "net_adaptor.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -109,6 +109,24 @@ int flagcxP2pEngineConnStatus(FlagcxP2pConn *conn)
 		p2p_fail(rc, "connection to %s:%d", c->peer_ip, c->peer_port);
 	p2p_conn_put(c);
 	return rc;
+}
+
+int flagcxP2pEngineConnTransport(FlagcxP2pConn *conn, char *buf, size_t len)
+{
+	struct p2p_conn *c = buf && len ? p2p_conn_get(conn) : NULL;
+	char text[160] = "";
+	const char *other = "";
+
+	if (!c)
+		return p2p_fail(-ENOTCONN, "transport: no such connection, or no room");
+	c->ops->describe(c, text, sizeof(text));
+	for (int i = 0; i < P2P_NETS && c->engine->ops[i] != c->ops; i++)
+		if (c->engine->ops[i])
+			other = c->engine->ops[i]->name;
+	snprintf(buf, len, "%s: %s%s%s%s", c->ops->name, text, *other ? " (the peer has no " : "",
+		 other, *other ? ")" : "");
+	p2p_conn_put(c);
+	return 0;
 }
 
 int flagcxP2pEngineStartListener(FlagcxP2pConn *conn)

@@ -81,9 +81,11 @@ static bool slices_wait(struct p2p_engine *e)
 
 static bool path_has_work(struct p2p_path *p)
 {
+	unsigned int slices = 1;
+
 	for (int op = 0; op < 2; op++)
 		if (atomic_load_explicit(&p->conn->pending[op], memory_order_seq_cst) &&
-		    p->ops->path_room(p, op))
+		    p->ops->path_room(p, op, &slices))
 			return true;
 	return false;
 }
@@ -96,16 +98,15 @@ static bool feed(struct p2p_path *p)
 	bool any = false;
 
 	for (int op = 0; op < 2; op++) {
+		unsigned int most = (unsigned int)e->config.g.maxWrPerPost, n;
 		size_t room;
-		unsigned int n;
 
 		if (!atomic_load_explicit(&p->conn->pending[op], memory_order_relaxed))
 			continue;
-		room = p->ops->path_room(p, op);
+		room = p->ops->path_room(p, op, &most);
 		if (!room)
 			continue;
-		n = p2p_queue_pull(p->conn, op, slice, (unsigned int)e->config.g.maxWrPerPost,
-				   room);
+		n = p2p_queue_pull(p->conn, op, slice, most, room);
 		if (!n)
 			continue;
 		p2p_count(e, posted, n);

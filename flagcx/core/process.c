@@ -64,10 +64,15 @@ int p2p_fd_track(int fd)
 	return fd;
 }
 
-void p2p_fd_close(int fd)
+void p2p_fd_untrack(int fd)
 {
 	if ((unsigned int)fd < FDS)
 		atomic_fetch_and(&fds[fd / 64], ~(1ull << (fd % 64)));
+}
+
+void p2p_fd_close(int fd)
+{
+	p2p_fd_untrack(fd);
 	close(fd);
 }
 

@@ -19,6 +19,11 @@
 #define SLOT_MASK ((1u << SLOT_BITS) - 1)
 #define GENERATION_MASK 0xfffu
 
+uint32_t p2p_mr_index(uint32_t rid)
+{
+	return rid & SLOT_MASK;
+}
+
 int p2p_mr_table_init(struct p2p_mr_table *t)
 {
 	memset(t, 0, sizeof(*t));
@@ -220,7 +225,7 @@ void p2p_mr_unpin(struct p2p_mr *mr)
 		p2p_futex_wake_all(&mr->pins);
 }
 
-void p2p_mr_release(struct p2p_mr *mr)
+void p2p_mr_quiet(struct p2p_mr *mr)
 {
 	uint32_t seen = atomic_fetch_sub_explicit(&mr->pins, 1, memory_order_acq_rel) - 1;
 
@@ -229,6 +234,11 @@ void p2p_mr_release(struct p2p_mr *mr)
 		p2p_futex_wait(&mr->pins, seen, p2p_now_ns() + 100 * P2P_NS_PER_MS);
 		seen = atomic_load_explicit(&mr->pins, memory_order_acquire);
 	}
+}
+
+void p2p_mr_release(struct p2p_mr *mr)
+{
+	p2p_mr_quiet(mr);
 	free(mr);
 }
 
@@ -312,15 +322,15 @@ uint64_t p2p_mr_at(struct p2p_mr_table *t, uint64_t base)
 	return id;
 }
 
-void p2p_mr_each(struct p2p_mr_table *t, void (*fn)(void *arg, const struct p2p_region *r),
-		 void *arg)
+void p2p_mr_each(struct p2p_mr_table *t,
+		 void (*fn)(void *arg, const struct p2p_region *r, struct p2p_mr *mr), void *arg)
 {
 	struct p2p_region r;
 
 	pthread_rwlock_rdlock(&t->lock);
 	for (uint32_t i = 0; i < t->count; i++) {
 		describe(t->sorted[i], &r);
-		fn(arg, &r);
+		fn(arg, &r, t->sorted[i]);
 	}
 	pthread_rwlock_unlock(&t->lock);
 }

@@ -15,6 +15,14 @@
 
 #include <pthread.h>
 
+#define P2P_NETS 2
+
+/* What a transport made of a registration; each keeps more behind it. */
+struct p2p_mr_net {
+	const char *path;  /* as in FlagcxP2pMrInfo */
+	char reason[108];  /* why not a better one; "" when it is the best */
+};
+
 struct p2p_mr {
 	uint64_t base;
 	uint64_t size;
@@ -26,6 +34,7 @@ struct p2p_mr {
 	_Atomic uint32_t pins; /* moves in progress, plus one while findable */
 	_Atomic bool gone;     /* not findable any more */
 	char reason[96];
+	_Atomic(struct p2p_mr_net *) net[P2P_NETS]; /* by the transport's slot; NULL: none yet */
 };
 
 struct p2p_mr_table {
@@ -39,6 +48,9 @@ struct p2p_mr_table {
 	uint64_t *reach;        /* highest end of sorted[0..i] */
 	uint32_t count, sorted_cap;
 };
+
+/* The place in its owner's table that a key's rid names. */
+uint32_t p2p_mr_index(uint32_t rid);
 
 int p2p_mr_table_init(struct p2p_mr_table *t);
 /* Frees what is left; nothing may be pinned. */
@@ -56,7 +68,9 @@ int p2p_mr_add(struct p2p_mr_table *t, uint64_t base, uint64_t size, int device,
  */
 int p2p_mr_del(struct p2p_mr_table *t, uint64_t id, struct p2p_mr **out,
 	       struct p2p_region *region);
-/* Wait for the pins and free. */
+/* Wait for the pins; the caller frees it. */
+void p2p_mr_quiet(struct p2p_mr *mr);
+/* The same and free. */
 void p2p_mr_release(struct p2p_mr *mr);
 
 /* Pinned registration of an id or a whole range of addresses; NULL. */
@@ -74,8 +88,8 @@ uint32_t p2p_mr_count(struct p2p_mr_table *t);
 uint64_t p2p_mr_at(struct p2p_mr_table *t, uint64_t base);
 
 /* Visit all under the lock, for the snapshot that a new peer gets. */
-void p2p_mr_each(struct p2p_mr_table *t, void (*fn)(void *arg, const struct p2p_region *r),
-		 void *arg);
+void p2p_mr_each(struct p2p_mr_table *t,
+		 void (*fn)(void *arg, const struct p2p_region *r, struct p2p_mr *mr), void *arg);
 
 /* ------------------------------------------------------ what a peer has */
 

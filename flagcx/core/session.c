@@ -3,8 +3,9 @@
  * What sessions carry: the tables of registrations, kept current, and
  * questions about them. Messages are handled on the control thread.
  */
-#include "engine.h"
+#include "net_adaptor.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define QUERY_MS 1000
@@ -32,7 +33,7 @@ static void batch_send(struct batch *b, uint16_t flags)
 	b->len = 0;
 }
 
-static void batch_add(void *arg, const struct p2p_region *r)
+static void batch_add(void *arg, const struct p2p_region *r, struct p2p_mr *mr)
 {
 	struct batch *b = arg;
 
@@ -42,11 +43,51 @@ static void batch_add(void *arg, const struct p2p_region *r)
 	b->len += P2P_REGION_WIRE;
 }
 
+/* By which keys the conn's transport reaches a registration of ours; 0 when it needs none. */
+static int send_keys(struct p2p_conn *c, const struct p2p_mr *mr)
+{
+	const struct p2p_mr_net *net = atomic_load_explicit(
+		&((struct p2p_mr *)mr)->net[c->ops->slot], memory_order_acquire);
+	size_t len = net ? c->ops->mr_keys(net, mr, NULL, 0) : 0;
+	struct p2p_msg m = { .type = P2P_MSG_REGION_KEYS, .len = (uint32_t)len };
+	struct p2p_piece piece = { NULL, len };
+	uint8_t *buf;
+	int rc;
+
+	if (!len || len > P2P_MSG_MAX)
+		return 0;
+	buf = malloc(len);
+	if (!buf)
+		return -ENOMEM;
+	c->ops->mr_keys(net, mr, buf, len);
+	piece.data = buf;
+	rc = p2p_session_send(c, &m, &piece, 1);
+	free(buf);
+	return rc;
+}
+
+static void keys_add(void *arg, const struct p2p_region *r, struct p2p_mr *mr)
+{
+	struct batch *b = arg;
+
+	if (!b->rc)
+		b->rc = send_keys(b->conn, mr);
+}
+
+void p2p_session_tell_keys(struct p2p_engine *e, const struct p2p_mr *mr)
+{
+	for (struct p2p_list *i = e->conns.next; i != &e->conns; i = i->next)
+		/* one that is not told asks the peer itself each time, as for any unknown key */
+		send_keys(p2p_list_entry(i, struct p2p_conn, link), mr);
+}
+
 int p2p_session_table(struct p2p_conn *c)
 {
 	uint8_t buf[240 * P2P_REGION_WIRE];
 	struct batch b = { .conn = c, .buf = buf };
 
+	/* keys first: who has the whole table then has them, too */
+	p2p_mr_each(&c->engine->mrs, keys_add, &b);
 	p2p_mr_each(&c->engine->mrs, batch_add, &b);
 	batch_send(&b, P2P_MSG_F_LAST);
 	return b.rc;
@@ -94,9 +135,13 @@ static int on_region_add(struct p2p_conn *c, const struct p2p_msg *m, const uint
 
 static void on_region_del(struct p2p_conn *c, const struct p2p_msg *m, const uint8_t *payload)
 {
-	for (uint32_t i = 0; i < m->len; i += 8)
-		p2p_remote_del(&c->remote, p2p_u32_decode(payload + i),
-			       p2p_u32_decode(payload + i + 4));
+	for (uint32_t i = 0; i < m->len; i += 8) {
+		uint32_t rid = p2p_u32_decode(payload + i);
+		uint32_t rkey = p2p_u32_decode(payload + i + 4);
+
+		p2p_remote_del(&c->remote, rid, rkey);
+		p2p_keys_del(&c->keys, rid, rkey);
+	}
 }
 
 static int on_query(struct p2p_conn *c, const struct p2p_msg *m, const uint8_t *payload)
@@ -158,6 +203,8 @@ int p2p_session_message(struct p2p_conn *c, const struct p2p_msg *m, const uint8
 		return on_query(c, m, payload);
 	case P2P_MSG_REGION_ANSWER:
 		return on_answer(c, m, payload);
+	case P2P_MSG_REGION_KEYS:
+		return p2p_keys_take(&c->keys, payload, m->len);
 	case P2P_MSG_NOTIF:
 		return p2p_notif_part(c, m, payload);
 	case P2P_MSG_NOTIF_CREDIT:

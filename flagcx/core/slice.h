@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct p2p_mr;
 struct p2p_task;
 
 /* One unit of work for a path. Lives in its task's arena. */
@@ -15,6 +16,7 @@ struct p2p_slice {
 	uint64_t local_va;
 	uint64_t remote_va;
 	struct p2p_task *task;
+	struct p2p_mr *mr; /* of local_va; pinned by the task */
 	uint32_t length;  /* at most the port's limit */
 	uint32_t rkey;
 	uint32_t rid;

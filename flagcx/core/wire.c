@@ -158,6 +158,8 @@ static int msg_len_valid(const struct p2p_msg *m)
 		return m->flags & P2P_MSG_F_FIRST ? m->len >= P2P_NOTIF_HEAD : m->len > 0;
 	case P2P_MSG_NOTIF_CREDIT:
 		return m->len == 8;
+	case P2P_MSG_REGION_KEYS:
+		return m->len > P2P_KEYS_HEAD && (m->len - P2P_KEYS_HEAD) % 4 == 0;
 	default:
 		return 0;
 	}
@@ -192,6 +194,38 @@ int p2p_region_decode(const uint8_t buf[P2P_REGION_WIRE], struct p2p_region *r)
 	r->rkey = get32(buf + 16);
 	r->rid = get32(buf + 20);
 	return r->size && r->size <= UINT64_MAX - r->base ? 0 : -EPROTO;
+}
+
+void p2p_keys_head_encode(const struct p2p_keys_head *h, uint8_t buf[P2P_KEYS_HEAD])
+{
+	put64(buf, h->base);
+	put64(buf + 8, h->size);
+	put64(buf + 16, h->step);
+	put32(buf + 24, h->rkey);
+	put32(buf + 28, h->rid);
+	put16(buf + 32, h->rails);
+	put16(buf + 34, h->pieces);
+	put32(buf + 36, 0);
+}
+
+int p2p_keys_head_decode(const uint8_t *buf, size_t len, struct p2p_keys_head *h)
+{
+	if (len < P2P_KEYS_HEAD)
+		return -EPROTO;
+	h->base = get64(buf);
+	h->size = get64(buf + 8);
+	h->step = get64(buf + 16);
+	h->rkey = get32(buf + 24);
+	h->rid = get32(buf + 28);
+	h->rails = get16(buf + 32);
+	h->pieces = get16(buf + 34);
+	if (get32(buf + 36) || !h->size || h->size > UINT64_MAX - h->base || !h->step ||
+	    !h->rails || !h->pieces)
+		return -EPROTO;
+	/* so many steps hold all of it, and no fewer do */
+	if ((h->size - 1) / h->step + 1 != h->pieces)
+		return -EPROTO;
+	return len - P2P_KEYS_HEAD == (size_t)h->rails * h->pieces * 4 ? 0 : -EPROTO;
 }
 
 void p2p_notif_head_encode(const struct p2p_notif_head *h, uint8_t buf[P2P_NOTIF_HEAD])
@@ -247,6 +281,8 @@ int p2p_frame_decode(const uint8_t buf[P2P_FRAME_HEADER], struct p2p_frame_heade
 
 size_t p2p_frame_meta(const struct p2p_frame_header *h)
 {
+	if (h->type == P2P_FRAME_NOTE)
+		return P2P_FRAME_NOTE_SIZE;
 	return h->type == P2P_FRAME_WRITE || h->type == P2P_FRAME_READ ?
 		       (size_t)h->count * P2P_FRAME_DESC :
 		       (size_t)h->bad * P2P_FRAME_BAD;

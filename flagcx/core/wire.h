@@ -68,6 +68,7 @@ enum p2p_msg_type {
 	P2P_MSG_REGION_ANSWER = 6, /* one region or none; arg as asked */
 	P2P_MSG_NOTIF = 7,         /* a part of a notification */
 	P2P_MSG_NOTIF_CREDIT = 8,  /* bytes that the receiver has taken */
+	P2P_MSG_REGION_KEYS = 9,   /* the transport's keys of one region */
 	P2P_MSG_TYPES,
 };
 
@@ -100,6 +101,24 @@ void p2p_region_encode(const struct p2p_region *r, uint8_t buf[P2P_REGION_WIRE])
 /* -EPROTO when it is empty or wraps. */
 int p2p_region_decode(const uint8_t buf[P2P_REGION_WIRE], struct p2p_region *r);
 
+#define P2P_KEYS_HEAD 40
+#define P2P_KEYS_MAX ((P2P_MSG_MAX - P2P_KEYS_HEAD) / 4)
+
+/* A region is reached by one key on each rail for each step of its bytes. */
+struct p2p_keys_head {
+	uint64_t base;
+	uint64_t size;
+	uint64_t step;
+	uint32_t rkey;
+	uint32_t rid;
+	uint16_t rails;
+	uint16_t pieces;
+};
+
+void p2p_keys_head_encode(const struct p2p_keys_head *h, uint8_t buf[P2P_KEYS_HEAD]);
+/* len: of the message, with rails x pieces keys of 4 bytes behind the head. */
+int p2p_keys_head_decode(const uint8_t *buf, size_t len, struct p2p_keys_head *h);
+
 #define P2P_NOTIF_HEAD 16
 #define P2P_NOTIF_NAME_MAX (64u << 10)
 #define P2P_NOTIF_MSG_MAX (1ull << 30)
@@ -122,6 +141,7 @@ uint32_t p2p_u32_decode(const uint8_t buf[4]);
 #define P2P_FRAME_HEADER 32
 #define P2P_FRAME_DESC 24
 #define P2P_FRAME_BAD 8
+#define P2P_FRAME_NOTE_SIZE 64
 #define P2P_FRAME_SLICES 1024 /* the most in one frame */
 
 enum p2p_frame_type {
@@ -129,6 +149,7 @@ enum p2p_frame_type {
 	P2P_FRAME_READ = 2,      /* descriptors */
 	P2P_FRAME_WRITE_ACK = 3, /* refused slices */
 	P2P_FRAME_READ_RESP = 4, /* refused slices, then the bytes of the others */
+	P2P_FRAME_NOTE = 5,      /* a word of the transport's own */
 	P2P_FRAME_TYPES,
 };
 

@@ -75,7 +75,7 @@ static int find_mr(struct p2p_task *task, const struct p2p_xfer *x, uint64_t i,
 }
 
 static void fill(struct p2p_task *task, const struct p2p_cut *cut, const struct p2p_xfer *x,
-		 uint64_t i, const struct p2p_mr *mr, struct p2p_slice **at)
+		 uint64_t i, struct p2p_mr *mr, struct p2p_slice **at)
 {
 	uint64_t left = size_at(x, i), off = 0;
 
@@ -86,6 +86,7 @@ static void fill(struct p2p_task *task, const struct p2p_cut *cut, const struct 
 			.local_va = local_at(x, i) + off,
 			.remote_va = x->desc[i].addr + off,
 			.task = task,
+			.mr = mr,
 			.length = (uint32_t)n,
 			.rkey = x->desc[i].rkey,
 			.rid = x->desc[i].rid,

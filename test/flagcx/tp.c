@@ -269,6 +269,7 @@ static struct tp_peer *spawn(const char *netns, const char *env, const char *rol
 		dup2(out[1], 1);
 		if (netns)
 			tp_enter(netns);
+		set_env(getenv("TP_PEER_ENV")); /* for every peer of a run */
 		set_env(env);
 		execv(self, argv);
 		_exit(127);

@@ -8,6 +8,9 @@
 
 /* A transport is registered by its line here, the preferred one first. */
 static const struct p2p_net_ops *const transports[] = {
+#ifdef P2P_HAVE_IBRC
+	&p2p_net_ibrc,
+#endif
 	&p2p_net_tcp,
 };
 
@@ -72,6 +75,26 @@ int p2p_net_open(struct p2p_engine *e)
 			used ? e->transport_why : "not built in");
 }
 
+void p2p_net_reg(struct p2p_engine *e, struct p2p_mr *mr)
+{
+	for (int i = 0; i < P2P_NETS; i++) {
+		struct p2p_mr_net *m = NULL;
+
+		if (e->ops[i] && !e->ops[i]->mr_reg(e->net[i], mr, &m))
+			atomic_store_explicit(&mr->net[i], m, memory_order_release);
+	}
+}
+
+void p2p_net_dereg(struct p2p_engine *e, struct p2p_mr *mr)
+{
+	for (int i = 0; i < P2P_NETS; i++) {
+		struct p2p_mr_net *m = atomic_exchange(&mr->net[i], NULL);
+
+		if (m)
+			e->ops[i]->mr_dereg(e->net[i], mr, m);
+	}
+}
+
 int p2p_net_nosys_adopt(struct p2p_path *path, int fd)
 {
 	return -EPROTO;
@@ -99,4 +122,20 @@ int p2p_net_nosys_step(struct p2p_path *path)
 
 void p2p_net_nosys_give_back(struct p2p_path *path)
 {
+}
+
+int p2p_net_nosys_reg(struct p2p_net *net, const struct p2p_mr *mr, struct p2p_mr_net **out)
+{
+	*out = NULL;
+	return 0;
+}
+
+void p2p_net_nosys_dereg(struct p2p_net *net, const struct p2p_mr *mr, struct p2p_mr_net *m)
+{
+}
+
+size_t p2p_net_nosys_keys(const struct p2p_mr_net *m, const struct p2p_mr *mr, uint8_t *buf,
+			  size_t size)
+{
+	return 0;
 }

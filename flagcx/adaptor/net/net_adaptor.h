@@ -47,9 +47,9 @@ struct p2p_net_ops {
 	int (*path_start)(struct p2p_path *path);
 	/* W: end everything with err and let go of all memory. */
 	void (*path_stop)(struct p2p_path *path, int err);
-	/* W: bytes of the opcode that may be posted now; 0: wait. */
-	size_t (*path_room)(struct p2p_path *path, int opcode);
-	/* W: post slices of one opcode, at most maxWrPerPost; all are taken. */
+	/* W: bytes of the opcode that may be posted now; 0: wait. Lowers *slices to how many. */
+	size_t (*path_room)(struct p2p_path *path, int opcode, unsigned int *slices);
+	/* W: post slices of one opcode, as many as there was room for; all are taken. */
 	void (*path_post)(struct p2p_path *path, int opcode, struct p2p_slice **slice,
 			  unsigned int n);
 	/* W: end the task's slices as far as that can be done without touching others. */
@@ -66,6 +66,19 @@ struct p2p_net_ops {
 	int (*poll)(struct p2p_worker *w);
 	/* W: about to sleep: true when something came meanwhile. Optional. */
 	bool (*arm)(struct p2p_worker *w);
+
+	/*
+	 * Make a registration reachable, from any thread; mr is pinned. Optional: 0 with
+	 * *out NULL. It never fails for want of a better way, but says why in *out.
+	 */
+	int (*mr_reg)(struct p2p_net *net, const struct p2p_mr *mr, struct p2p_mr_net **out);
+	/* Nobody reaches it any more when this returns. */
+	void (*mr_dereg)(struct p2p_net *net, const struct p2p_mr *mr, struct p2p_mr_net *m);
+	/* A REGION_KEYS message for peers, if it fits; its length, 0: they need none. */
+	size_t (*mr_keys)(const struct p2p_mr_net *m, const struct p2p_mr *mr, uint8_t *buf,
+			  size_t size);
+	/* How a live conn's bytes go, in words; from any thread. */
+	void (*describe)(struct p2p_conn *c, char *buf, size_t size);
 };
 
 /* The table of an enum p2p_transport or a wire bit; NULL. */
@@ -73,6 +86,10 @@ const struct p2p_net_ops *p2p_net_by_name(const char *name);
 const struct p2p_net_ops *p2p_net_by_bit(uint32_t bit);
 /* Choose and open the engine's transport by its settings. */
 int p2p_net_open(struct p2p_engine *e);
+/* Every transport makes of a registration what it can; mr is pinned. */
+void p2p_net_reg(struct p2p_engine *e, struct p2p_mr *mr);
+/* And lets go of it. */
+void p2p_net_dereg(struct p2p_engine *e, struct p2p_mr *mr);
 
 int p2p_net_nosys_adopt(struct p2p_path *path, int fd);
 int p2p_net_nosys_poll(struct p2p_worker *w);
@@ -80,7 +97,12 @@ bool p2p_net_nosys_arm(struct p2p_worker *w);
 int p2p_net_nosys_borrow(struct p2p_path *path);
 int p2p_net_nosys_step(struct p2p_path *path);
 void p2p_net_nosys_give_back(struct p2p_path *path);
+int p2p_net_nosys_reg(struct p2p_net *net, const struct p2p_mr *mr, struct p2p_mr_net **out);
+void p2p_net_nosys_dereg(struct p2p_net *net, const struct p2p_mr *mr, struct p2p_mr_net *m);
+size_t p2p_net_nosys_keys(const struct p2p_mr_net *m, const struct p2p_mr *mr, uint8_t *buf,
+			  size_t size);
 
 extern const struct p2p_net_ops p2p_net_tcp;
+extern const struct p2p_net_ops p2p_net_ibrc;
 
 #endif /* P2P_NET_ADAPTOR_H */

@@ -109,6 +109,8 @@ struct tcp_path {
 	bool writable, hup, broken;
 	bool awaits_room;       /* the event of room to write is asked for */
 	bool borrowed;          /* a caller attends: no event but the end is asked for */
+	bool other_work;        /* a transport that rides on the stream waits for more than it */
+	int (*note)(struct tcp_path *p, const uint8_t *note); /* and its words; NULL: none */
 	bool zc;                /* send large bodies without a copy */
 	uint32_t zc_next;       /* the kernel counts such sends, and so do we */
 	struct tcp_fifo held;   /* answers sent whose memory the kernel still reads */
@@ -156,6 +158,9 @@ void tcp_unpin(struct tcp_frame *f);
 /* The socket is full: ask for its event. */
 void tcp_await_room(struct tcp_path *p);
 uint8_t *tcp_stage_get(struct tcp_path *p, uint8_t **stage);
+
+/* Send a word of P2P_FRAME_NOTE_SIZE bytes: 0 or -ENOMEM. */
+int tcp_note(struct tcp_path *p, const uint8_t *note);
 
 /* tcp_p2p_tx.c */
 void tcp_tx_push(struct tcp_path *p, struct tcp_frame *f);

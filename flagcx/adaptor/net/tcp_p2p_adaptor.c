@@ -87,7 +87,8 @@ void tcp_progress(struct tcp_path *p, bool heard)
 	now = (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
 	if (heard)
 		atomic_store_explicit(&p->base.conn->last_data, now, memory_order_relaxed);
-	atomic_store_explicit(&p->base.busy_since, p->tx.first || p->flight.first ? now : 0,
+	atomic_store_explicit(&p->base.busy_since,
+			      p->tx.first || p->flight.first || p->other_work ? now : 0,
 			      memory_order_relaxed);
 }
 
@@ -169,7 +170,7 @@ void tcp_request_fail(struct tcp_path *p, struct tcp_frame *f, int err)
 	tcp_request_end(p, f);
 }
 
-static size_t tcp_room(struct p2p_path *path, int opcode)
+static size_t tcp_room(struct p2p_path *path, int opcode, unsigned int *slices)
 {
 	struct tcp_path *p = tcp_of(path);
 	const FlagcxP2pGlobalConfig *g = &path->worker->engine->config.g;
@@ -215,6 +216,24 @@ static void tcp_post(struct p2p_path *path, int opcode, struct p2p_slice **slice
 	tcp_tx_push(p, f);
 	tcp_progress(p, false);
 	tcp_tx_flush(p);
+}
+
+int tcp_note(struct tcp_path *p, const uint8_t *note)
+{
+	struct tcp_frame *f = tcp_frame_get(p->tw, P2P_FRAME_NOTE_SIZE / P2P_FRAME_DESC + 1);
+
+	if (!f)
+		return -ENOMEM;
+	f->h = (struct p2p_frame_header){ .type = P2P_FRAME_NOTE, .count = 1 };
+	f->exts = 0;
+	f->bytes = 0;
+	p2p_frame_encode(&f->h, f->head);
+	memcpy(f->head + P2P_FRAME_HEADER, note, P2P_FRAME_NOTE_SIZE);
+	f->head_len = P2P_FRAME_HEADER + P2P_FRAME_NOTE_SIZE;
+	tcp_tx_push(p, f);
+	tcp_progress(p, false);
+	tcp_tx_flush(p);
+	return 0;
 }
 
 /* ------------------------------------------------------------------- cancel */
@@ -371,7 +390,7 @@ static int tcp_start(struct p2p_path *path)
 {
 	struct tcp_path *p = tcp_of(path);
 
-	p->tw = path->worker->net_ctx[path->ops->slot];
+	p->tw = path->worker->net_ctx[p2p_net_tcp.slot];
 	p->source.event = on_event;
 	tcp_zc_open(p);
 	return ask_events(p, EPOLL_CTL_ADD);
@@ -531,6 +550,11 @@ static size_t tcp_slice_limit(const struct p2p_net *net)
 	return TCP_SLICE_MAX;
 }
 
+static void tcp_describe(struct p2p_conn *c, char *buf, size_t size)
+{
+	snprintf(buf, size, "%u streams to %s", c->paths, c->peer_ip);
+}
+
 const struct p2p_net_ops p2p_net_tcp = {
 	.abi = P2P_NET_ABI,
 	.name = "tcp",
@@ -555,4 +579,8 @@ const struct p2p_net_ops p2p_net_tcp = {
 	.path_give_back = tcp_give_back,
 	.poll = tcp_poll,
 	.arm = tcp_arm,
+	.mr_reg = p2p_net_nosys_reg,
+	.mr_dereg = p2p_net_nosys_dereg,
+	.mr_keys = p2p_net_nosys_keys,
+	.describe = tcp_describe,
 };

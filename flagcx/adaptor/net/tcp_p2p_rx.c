@@ -310,6 +310,8 @@ static int begin_frame(struct tcp_path *p, const struct p2p_frame_header *h,
 {
 	if (h->type == P2P_FRAME_WRITE || h->type == P2P_FRAME_READ)
 		return begin_request(p, h, meta);
+	if (h->type == P2P_FRAME_NOTE)
+		return p->note ? p->note(p, meta) : -EPROTO;
 	return begin_answer(p, h, meta);
 }
 

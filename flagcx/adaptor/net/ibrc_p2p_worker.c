@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A worker's completion queues. One takes as many queue pairs as it has
+ * entries for all their work requests at once, since a queue pair that fails
+ * completes every one; then the next is made. They share one channel a rail,
+ * which wakes the worker.
+ */
+#include "ibrc_p2p.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+/* ---------------------------------------------------------------------- queues */
+
+static void cq_ack(struct ib_worker *iw, struct ib_cq *cq)
+{
+	if (cq->events)
+		iw->net->v->ack_cq_events(cq->cq, cq->events);
+	cq->events = 0;
+}
+
+static int cq_new(struct ib_worker *iw, struct ib_rail *rail, uint32_t least, struct ib_cq **out)
+{
+	struct ib_channel *ch = &iw->channel[rail->index];
+	uint32_t cap = (uint32_t)iw->w->engine->config.g.sharedCqDepth;
+	struct ib_cq *cq;
+
+	cap = P2P_MAX(cap, least);
+	if (rail->attr.max_cqe > 0)
+		cap = P2P_MIN(cap, (uint32_t)rail->attr.max_cqe);
+	if (cap < least)
+		return -ENOSPC;
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return -ENOMEM;
+	errno = 0;
+	cq->cq = iw->net->v->create_cq(rail->ctx, (int)cap, cq, ch->channel, 0);
+	if (!cq->cq) {
+		free(cq);
+		return errno ? -errno : -ENOMEM;
+	}
+	cq->rail = rail;
+	cq->cap = cap;
+	p2p_list_add_tail(&iw->cqs, &cq->link);
+	*out = cq;
+	return 0;
+}
+
+int ib_cq_take(struct ib_worker *iw, struct ib_rail *rail, uint32_t n, struct ib_cq **out)
+{
+	int rc;
+
+	for (struct p2p_list *i = iw->cqs.next; i != &iw->cqs; i = i->next) {
+		struct ib_cq *cq = p2p_list_entry(i, struct ib_cq, link);
+
+		if (cq->rail == rail && cq->cap - cq->used >= n) {
+			cq->used += n;
+			*out = cq;
+			return 0;
+		}
+	}
+	rc = cq_new(iw, rail, n, out);
+	if (!rc)
+		(*out)->used = n;
+	return rc;
+}
+
+static void cq_free(struct ib_worker *iw, struct ib_cq *cq)
+{
+	p2p_list_del(&cq->link);
+	cq_ack(iw, cq);
+	iw->net->v->destroy_cq(cq->cq);
+	free(cq);
+}
+
+void ib_cq_give(struct ib_worker *iw, struct ib_cq *cq, uint32_t n)
+{
+	/* an empty one stays for the next conn: making one takes its time */
+	cq->used -= n;
+}
+
+/* ------------------------------------------------------------------ completions */
+
+static int status_errno(enum ibv_wc_status status)
+{
+	switch (status) {
+	case IBV_WC_REM_ACCESS_ERR:
+	case IBV_WC_REM_INV_REQ_ERR:
+		return -EACCES;
+	case IBV_WC_LOC_PROT_ERR:
+	case IBV_WC_LOC_ACCESS_ERR:
+		return -EFAULT;
+	case IBV_WC_RETRY_EXC_ERR:
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+	case IBV_WC_RESP_TIMEOUT_ERR:
+		return -ETIMEDOUT;
+	case IBV_WC_WR_FLUSH_ERR:
+		return -ECANCELED;
+	default:
+		return -EIO;
+	}
+}
+
+/* The slice of the oldest work request in flight, out of the ring. */
+static struct p2p_slice *oldest(struct ib_path *p)
+{
+	struct p2p_slice *slice = NULL;
+
+	/* the parts of one slice before its last have none */
+	for (uint32_t seq = p->tail; seq != p->head && !slice; seq++) {
+		struct ib_entry *e = &p->ring[seq & p->mask];
+
+		slice = e->slice;
+		e->slice = NULL;
+	}
+	return slice;
+}
+
+/* The oldest work request has broken the queue pair: the others go again. */
+static void broken(struct ib_path *p, uint32_t seq, enum ibv_wc_status status)
+{
+	int err = status_errno(status);
+	bool line = err == -ETIMEDOUT || err == -ECANCELED;
+	struct p2p_slice *slice = line ? NULL : oldest(p);
+
+	p2p_info("path %u to %s: %s", p->stream.base.index, p->stream.base.conn->peer_ip,
+		 p->iw->net->v->wc_status_str(status));
+	ib_undo(p);
+	p->tail = seq + 1;
+	/* what is wrong with it, if anything, the peer can tell */
+	if (slice)
+		ib_aside(p, slice);
+	ib_qp_fail(p, err, err == -ETIMEDOUT || err == -EIO);
+}
+
+static void complete(struct ib_worker *iw, const struct ibv_wc *wc)
+{
+	uint32_t id = (uint32_t)(wc->wr_id >> 32), seq = (uint32_t)wc->wr_id;
+	uint32_t index = id & 0xffff;
+	struct ib_path *p = index < iw->paths ? iw->path[index] : NULL;
+
+	/* one of a queue pair that is gone */
+	if (!p || p->id != id || seq - p->tail >= p->head - p->tail)
+		return;
+	if (p2p_list_empty(&p->pump))
+		p2p_list_add_tail(&iw->pump, &p->pump);
+	if (wc->status == IBV_WC_SUCCESS) {
+		ib_done(p, seq + 1);
+		p->fails = 0;
+		p->rest_ms = 0;
+	} else {
+		/* those before it that said nothing were done */
+		ib_done(p, seq);
+		if (ib_is(p, IB_UP)) {
+			broken(p, seq, wc->status);
+			return;
+		}
+		ib_undo(p);
+		p->tail = seq + 1;
+	}
+	if (p->tail == p->head && ib_is(p, IB_DRAINING))
+		ib_qp_drained(p);
+}
+
+int ib_cq_poll(struct ib_worker *iw, struct ib_cq *cq)
+{
+	int most = (int)iw->w->engine->config.g.batchPollSize, total = 0, n;
+
+	do {
+		n = ibv_poll_cq(cq->cq, most, iw->wc);
+		for (int i = 0; i < n; i++)
+			complete(iw, &iw->wc[i]);
+		total += n > 0 ? n : 0;
+	} while (n == most && total < (int)cq->cap);
+	return total;
+}
+
+static void pump_all(struct ib_worker *iw)
+{
+	while (!p2p_list_empty(&iw->pump)) {
+		struct ib_path *p = p2p_list_entry(iw->pump.next, struct ib_path, pump);
+
+		p2p_list_del(&p->pump);
+		ib_pump(p);
+		ib_busy(p);
+	}
+}
+
+/* A flush that never comes must not keep a path for ever. */
+static void watch_drains(struct ib_worker *iw)
+{
+	uint64_t now = p2p_now_ns();
+
+	for (uint32_t i = 0; i < iw->paths; i++) {
+		struct ib_path *p = iw->path[i];
+
+		if (p && ib_is(p, IB_DRAINING) && now > p->drain_until)
+			ib_qp_drop(p);
+	}
+}
+
+static int poll_queues(struct ib_worker *iw)
+{
+	struct p2p_list *i, *next;
+	int n = 0;
+
+	for (i = iw->cqs.next; i != &iw->cqs; i = next) {
+		struct ib_cq *cq = p2p_list_entry(i, struct ib_cq, link);
+
+		next = i->next;
+		if (cq->used)
+			n += ib_cq_poll(iw, cq);
+	}
+	pump_all(iw);
+	if (iw->draining)
+		watch_drains(iw);
+	return n;
+}
+
+int ib_poll(struct p2p_worker *w)
+{
+	struct ib_worker *iw = ib_worker_of(w);
+	int n = iw->own_stream ? p2p_net_tcp.poll(w) : 0;
+	uint64_t now;
+
+	if (!iw->flying && !iw->draining && p2p_list_empty(&iw->pump))
+		return n;
+	n += poll_queues(iw);
+	if (iw->draining)
+		return n + 1;
+	if (!iw->flying)
+		return n;
+	now = p2p_now_ns();
+	if (n)
+		iw->last_done = now;
+	return n || now - iw->last_done < IB_SPIN_NS ? 1 : 0;
+}
+
+bool ib_arm(struct p2p_worker *w)
+{
+	struct ib_worker *iw = ib_worker_of(w);
+	bool own = iw->own_stream && p2p_net_tcp.arm(w);
+
+	if (!iw->flying && !iw->draining && p2p_list_empty(&iw->pump))
+		return own;
+	for (struct p2p_list *i = iw->cqs.next; i != &iw->cqs; i = i->next) {
+		struct ib_cq *cq = p2p_list_entry(i, struct ib_cq, link);
+
+		if (!cq->used || cq->armed)
+			continue;
+		cq_ack(iw, cq);
+		cq->armed = ibv_req_notify_cq(cq->cq, 0) == 0;
+		own |= !cq->armed;
+	}
+	/* what came before the request raises no event */
+	return poll_queues(iw) > 0 || iw->draining || own;
+}
+
+static void on_channel(struct p2p_source *source, uint32_t events)
+{
+	struct ib_channel *ch = p2p_container_of(source, struct ib_channel, source);
+	struct ibv_cq *raw;
+	void *context;
+
+	while (!ch->iw->net->v->get_cq_event(ch->channel, &raw, &context)) {
+		struct ib_cq *cq = context;
+
+		cq->armed = false;
+		cq->events++;
+	}
+}
+
+/* --------------------------------------------------------------- start and end */
+
+static int channel_open(struct ib_worker *iw, struct ib_rail *rail)
+{
+	struct ib_channel *ch = &iw->channel[rail->index];
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &ch->source };
+
+	ch->iw = iw;
+	ch->source.event = on_channel;
+	errno = 0;
+	ch->channel = iw->net->v->create_comp_channel(rail->ctx);
+	if (!ch->channel)
+		return errno ? -errno : -ENOMEM;
+	p2p_fd_track(ch->channel->fd);
+	if (fcntl(ch->channel->fd, F_SETFL, fcntl(ch->channel->fd, F_GETFL) | O_NONBLOCK) ||
+	    epoll_ctl(iw->w->epoll, EPOLL_CTL_ADD, ch->channel->fd, &ev))
+		return -errno;
+	return 0;
+}
+
+static void iw_free(struct ib_worker *iw)
+{
+	while (!p2p_list_empty(&iw->cqs))
+		cq_free(iw, p2p_list_entry(iw->cqs.next, struct ib_cq, link));
+	for (unsigned int i = 0; i < IB_RAILS_MAX; i++) {
+		struct ibv_comp_channel *channel = iw->channel[i].channel;
+
+		if (!channel)
+			continue;
+		epoll_ctl(iw->w->epoll, EPOLL_CTL_DEL, channel->fd, NULL);
+		p2p_fd_untrack(channel->fd);
+		iw->net->v->destroy_comp_channel(channel);
+	}
+	free(iw->path);
+	free(iw->generation);
+	free(iw->wr);
+	free(iw->sge);
+	free(iw->aside[0]);
+	free(iw->aside[1]);
+	free(iw->wc);
+	free(iw);
+}
+
+static int iw_arrays(struct ib_worker *iw)
+{
+	const FlagcxP2pGlobalConfig *g = &iw->w->engine->config.g;
+
+	iw->wr = calloc(g->maxWrPerPost, sizeof(*iw->wr));
+	iw->sge = calloc(g->maxWrPerPost, sizeof(*iw->sge));
+	iw->aside[0] = calloc(g->maxWrPerPost, sizeof(*iw->aside[0]));
+	iw->aside[1] = calloc(g->maxWrPerPost, sizeof(*iw->aside[1]));
+	iw->wc = calloc(g->batchPollSize, sizeof(*iw->wc));
+	return iw->wr && iw->sge && iw->aside[0] && iw->aside[1] && iw->wc ? 0 : -ENOMEM;
+}
+
+int ib_worker_init(struct p2p_net *net, struct p2p_worker *w)
+{
+	struct ib_worker *iw = calloc(1, sizeof(*iw));
+	int rc;
+
+	if (!iw)
+		return -ENOMEM;
+	iw->w = w;
+	iw->net = net;
+	p2p_list_init(&iw->cqs);
+	p2p_list_init(&iw->pump);
+	rc = iw_arrays(iw);
+	for (unsigned int i = 0; !rc && i < net->rails; i++)
+		rc = channel_open(iw, &net->rail[i]);
+	if (!rc && w->index == 0)
+		rc = ib_rails_watch(net, w);
+	iw->own_stream = !w->engine->ops[p2p_net_tcp.slot];
+	if (!rc && iw->own_stream)
+		rc = p2p_net_tcp.worker_init(NULL, w);
+	if (rc) {
+		iw_free(iw);
+		return rc;
+	}
+	w->net_ctx[p2p_net_ibrc.slot] = iw;
+	return 0;
+}
+
+void ib_worker_exit(struct p2p_net *net, struct p2p_worker *w)
+{
+	struct ib_worker *iw = ib_worker_of(w);
+
+	if (iw->own_stream)
+		p2p_net_tcp.worker_exit(NULL, w);
+	if (w->index == 0)
+		ib_rails_unwatch(net, w);
+	iw_free(iw);
+}
