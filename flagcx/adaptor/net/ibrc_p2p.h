@@ -34,6 +34,8 @@
 #define IB_REST_FIRST_MS 1000u
 #define IB_REST_MAX_MS 60000u
 #define IB_DRAIN_MS 2000u
+#define IB_TICK_MS 500u               /* how often paths with work are looked after */
+#define IB_PATIENCE 4u               /* times what all retries take without a completion */
 #define IB_SPIN_NS 20000u            /* completions come in crowds */
 
 /* --------------------------------------------------------------------- verbs */
@@ -102,6 +104,12 @@ struct ib_fatal {
 	_Atomic bool sent;
 };
 
+/* A queue pair is in error, says the device. */
+struct ib_sick {
+	struct p2p_cmd cmd;
+	uint32_t qpn;
+};
+
 struct p2p_net {
 	struct p2p_engine *engine;
 	const struct ib_verbs *v;
@@ -160,8 +168,12 @@ struct ib_worker {
 	uint16_t *generation;     /* the high half */
 	uint32_t paths;
 	struct p2p_list pump;     /* paths with something to do after a poll */
-	unsigned int draining;    /* paths that wait for their flush */
-	unsigned int flying;      /* paths with work requests in flight */
+	unsigned int flying;      /* paths with work requests in flight or to be flushed */
+	struct p2p_source tick;
+	int tick_fd;
+	bool ticking;
+	uint32_t ticks;           /* since the start; stands while nothing flies */
+	uint32_t patience;        /* ticks without a completion: the queue pair is dead */
 	uint64_t last_done;       /* ns of the latest completion */
 	struct ibv_send_wr *wr;   /* a chain being built */
 	struct ibv_sge *sge;
@@ -180,6 +192,8 @@ int ib_worker_init(struct p2p_net *net, struct p2p_worker *w);
 void ib_worker_exit(struct p2p_net *net, struct p2p_worker *w);
 int ib_poll(struct p2p_worker *w);
 bool ib_arm(struct p2p_worker *w);
+/* Look after the paths in a while. */
+void ib_tick_soon(struct ib_worker *iw);
 /* A completion queue with n entries to spare; they are the caller's then. */
 int ib_cq_take(struct ib_worker *iw, struct ib_rail *rail, uint32_t n, struct ib_cq **out);
 /* Give them back; what is left in it of the queue pair has been polled. */
@@ -242,7 +256,8 @@ struct ib_path {
 	bool heard;               /* offer is of the epoch */
 	struct ib_note offer;     /* the peer's latest */
 	unsigned int fails;
-	uint64_t rest_ms, rest_until, drain_until;
+	uint64_t rest_ms, rest_until;
+	uint32_t moved;           /* tick of the latest completion, or of the first post */
 	int last_error;
 
 	struct ib_entry *ring;    /* of mask + 1 */
@@ -265,10 +280,7 @@ static inline bool ib_is(const struct ib_path *p, enum ib_state state)
 	       (int)state;
 }
 
-static inline void ib_become(struct ib_path *p, enum ib_state state)
-{
-	atomic_store_explicit(&p->state, (int)state, memory_order_relaxed);
-}
+void ib_become(struct ib_path *p, enum ib_state state);
 
 /* ibrc_p2p_qp.c: the life of a path's queue pair */
 
@@ -298,7 +310,7 @@ void ib_undo(struct ib_path *p);
 void ib_aside(struct ib_path *p, struct p2p_slice *slice);
 /* End what is to do. */
 void ib_todo_fail(struct ib_path *p, int err);
-/* Note for the stall watch, and for who polls, whether the path waits for anything. */
-void ib_busy(struct ib_path *p);
+/* Note for the watches, and for who polls, whether the path waits for anything. */
+void ib_busy(struct ib_path *p, bool heard);
 
 #endif /* P2P_IBRC_H */

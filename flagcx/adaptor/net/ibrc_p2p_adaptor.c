@@ -25,6 +25,7 @@ void ib_done(struct ib_path *p, uint32_t upto)
 		p->out_bytes -= x->bytes;
 		p->reads_out -= x->bytes && x->opcode == FLAGCX_SLICE_OP_READ;
 	}
+	p->moved = p->iw->ticks;
 	if (ended) {
 		p2p_uncount(e, posted, ended);
 		p2p_count(e, rdma, moved);
@@ -77,17 +78,20 @@ void ib_todo_fail(struct ib_path *p, int err)
 		p2p_task_fail(p->todo[i], 1, err);
 }
 
-void ib_busy(struct ib_path *p)
+void ib_busy(struct ib_path *p, bool heard)
 {
 	bool flying = p->head != p->tail;
 
 	if (flying != p->flying) {
 		p->flying = flying;
 		p->iw->flying += flying ? 1u : -1u;
+		if (flying)
+			ib_tick_soon(p->iw);
 	}
 	/* while it waits for its peer the work in line does, too */
 	p->stream.other_work = flying || p->todos || ib_is(p, IB_WAITING);
-	tcp_progress(&p->stream, false);
+	/* a completion is a sign of life: the queue pair of a dead peer gives none */
+	tcp_progress(&p->stream, heard);
 }
 
 /* -------------------------------------------------------------------- posting */
@@ -184,6 +188,8 @@ static void post_chain(struct ib_path *p, uint32_t n)
 		p->out_bytes += x->bytes;
 		p->reads_out += x->opcode == FLAGCX_SLICE_OP_READ;
 	}
+	if (p->head == p->tail)
+		p->moved = p->iw->ticks;
 	p->head += n;
 	rc = ibv_post_send(p->qp, wr, &bad);
 	if (!rc)
@@ -298,7 +304,7 @@ static void ib_post(struct p2p_path *path, int opcode, struct p2p_slice **slice,
 	for (unsigned int i = n; i > 0; i--)
 		p->todo[p->todos++] = slice[i - 1];
 	ib_pump(p);
-	ib_busy(p);
+	ib_busy(p, false);
 }
 
 static void ib_cancel(struct p2p_path *path, struct p2p_task *task)
@@ -320,7 +326,7 @@ static void ib_cancel(struct p2p_path *path, struct p2p_task *task)
 	}
 	p->todos = kept;
 	p2p_net_tcp.path_cancel(path, task);
-	ib_busy(p);
+	ib_busy(p, false);
 }
 
 /* ----------------------------------------------------------------------- path */

@@ -348,6 +348,40 @@ static void device_died(struct ib_rail *rail)
 	}
 }
 
+static void run_sick(struct p2p_worker *w, struct p2p_cmd *cmd)
+{
+	struct ib_sick *sick = p2p_container_of(cmd, struct ib_sick, cmd);
+	struct ib_worker *iw = ib_worker_of(w);
+
+	for (uint32_t i = 0; i < iw->paths; i++) {
+		struct ib_path *p = iw->path[i];
+
+		if (!p || !p->qp || p->qp->qp_num != sick->qpn)
+			continue;
+		ib_qp_fail(p, -EIO, false);
+		break; /* the next one may get the number again */
+	}
+	free(sick);
+}
+
+/*
+ * A queue pair with nothing of its own in flight learns only so that it is of
+ * no use to its peer any more. Whose it is its worker knows.
+ */
+static void qp_sick(struct ib_rail *rail, uint32_t qpn)
+{
+	struct p2p_engine *e = rail->net->engine;
+
+	for (unsigned int i = 0; i < e->workers; i++) {
+		struct ib_sick *sick = malloc(sizeof(*sick));
+
+		if (!sick)
+			return; /* the peer will find it out by itself, later */
+		*sick = (struct ib_sick){ { NULL, run_sick }, qpn };
+		p2p_worker_command(&e->worker[i], &sick->cmd);
+	}
+}
+
 static void port_changed(struct ib_rail *rail)
 {
 	int now = ib_rail_refresh(rail) ? IB_RAIL_DOWN : IB_RAIL_UP, was = IB_RAIL_UP;
@@ -368,6 +402,9 @@ static void on_async(struct p2p_source *source, uint32_t events)
 
 	while (!v->get_async_event(rail->ctx, &ev)) {
 		enum ibv_event_type type = ev.event_type;
+		bool of_qp = type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR ||
+			     type == IBV_EVENT_QP_ACCESS_ERR;
+		uint32_t qpn = of_qp ? ev.element.qp->qp_num : 0;
 
 		/* at once: a queue pair cannot go while one of its own is out */
 		v->ack_async_event(&ev);
@@ -383,8 +420,13 @@ static void on_async(struct p2p_source *source, uint32_t events)
 		case IBV_EVENT_PKEY_CHANGE:
 			port_changed(rail);
 			break;
+		case IBV_EVENT_QP_FATAL:
+		case IBV_EVENT_QP_REQ_ERR:
+		case IBV_EVENT_QP_ACCESS_ERR:
+			qp_sick(rail, qpn);
+			break;
 		default:
-			break; /* a queue pair's: its completions tell */
+			break;
 		}
 	}
 }

@@ -111,6 +111,16 @@ static void offer(struct ib_path *p, int status)
 	say(p, &n);
 }
 
+void ib_become(struct ib_path *p, enum ib_state state)
+{
+	static const char *const names[] = { "stopped", "waiting", "up", "draining", "resting" };
+
+	atomic_store_explicit(&p->state, (int)state, memory_order_relaxed);
+	p2p_info("path %u to %s:%d: %s, queue pair %u (%u in flight, %u to do)",
+		 p->stream.base.index, p->stream.base.conn->peer_ip, p->stream.base.conn->peer_port,
+		 names[state], p->epoch, p->head - p->tail, p->todos);
+}
+
 /* ------------------------------------------------------------ making, connecting */
 
 static int take_id(struct ib_path *p)
@@ -345,14 +355,14 @@ void ib_qp_open(struct ib_path *p)
 
 	if (rc) {
 		rest(p, rc, rc);
-		ib_busy(p);
+		ib_busy(p, false);
 		return;
 	}
 	ib_become(p, IB_WAITING);
 	offer(p, 0);
 	if (heard(p))
 		meet(p);
-	ib_busy(p);
+	ib_busy(p, false);
 }
 
 static void to_error(struct ib_path *p)
@@ -366,8 +376,7 @@ static void drain(struct ib_path *p)
 {
 	to_error(p);
 	ib_become(p, IB_DRAINING);
-	p->iw->draining++;
-	p->drain_until = p2p_now_ns() + IB_DRAIN_MS * P2P_NS_PER_MS;
+	p->moved = p->iw->ticks;
 	if (p->head == p->tail)
 		ib_qp_drained(p);
 }
@@ -386,7 +395,6 @@ void ib_qp_fail(struct ib_path *p, int err, bool counts)
 
 void ib_qp_drained(struct ib_path *p)
 {
-	p->iw->draining--;
 	qp_free(p);
 	if (p->reopen)
 		ib_qp_open(p);
@@ -407,7 +415,6 @@ void ib_qp_drop(struct ib_path *p)
 		p->epoch++;
 		p->reopen = true; /* where the device is dead that fails, and the peer hears it */
 		ib_become(p, IB_DRAINING);
-		p->iw->draining++;
 	}
 	ib_undo(p);
 	p->tail = p->head;
@@ -433,13 +440,10 @@ void ib_qp_stop(struct ib_path *p, int err)
 	struct timespec nap = { .tv_nsec = 50000 };
 
 	if (p->qp) {
-		if (!ib_is(p, IB_DRAINING)) {
+		if (!ib_is(p, IB_DRAINING))
 			to_error(p);
-			p->iw->draining++;
-		}
 		/* not DRAINING: nothing is made anew */
 		ib_become(p, IB_NONE);
-		p->iw->draining--;
 		while (p->head != p->tail && p2p_now_ns() < until &&
 		       atomic_load(&p->rail->state) != IB_RAIL_DEAD)
 			if (!ib_cq_poll(p->iw, p->cq))
@@ -447,10 +451,11 @@ void ib_qp_stop(struct ib_path *p, int err)
 		ib_undo(p);
 		qp_free(p);
 	}
-	ib_become(p, IB_NONE);
+	if (!ib_is(p, IB_NONE))
+		ib_become(p, IB_NONE);
 	p2p_list_del(&p->pump);
 	ib_todo_fail(p, err);
-	ib_busy(p);
+	ib_busy(p, false);
 }
 
 /* ----------------------------------------------------------------- hearing */
@@ -494,6 +499,6 @@ int ib_on_note(struct tcp_path *stream, const uint8_t *buf)
 	else if (n.epoch == p->epoch && ib_is(p, IB_WAITING) && p->connected)
 		ib_become(p, IB_UP);
 	ib_pump(p);
-	ib_busy(p);
+	ib_busy(p, false);
 	return 0;
 }

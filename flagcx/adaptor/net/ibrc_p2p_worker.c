@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 /* ---------------------------------------------------------------------- queues */
 
@@ -185,20 +187,7 @@ static void pump_all(struct ib_worker *iw)
 
 		p2p_list_del(&p->pump);
 		ib_pump(p);
-		ib_busy(p);
-	}
-}
-
-/* A flush that never comes must not keep a path for ever. */
-static void watch_drains(struct ib_worker *iw)
-{
-	uint64_t now = p2p_now_ns();
-
-	for (uint32_t i = 0; i < iw->paths; i++) {
-		struct ib_path *p = iw->path[i];
-
-		if (p && ib_is(p, IB_DRAINING) && now > p->drain_until)
-			ib_qp_drop(p);
+		ib_busy(p, true);
 	}
 }
 
@@ -215,8 +204,6 @@ static int poll_queues(struct ib_worker *iw)
 			n += ib_cq_poll(iw, cq);
 	}
 	pump_all(iw);
-	if (iw->draining)
-		watch_drains(iw);
 	return n;
 }
 
@@ -226,11 +213,9 @@ int ib_poll(struct p2p_worker *w)
 	int n = iw->own_stream ? p2p_net_tcp.poll(w) : 0;
 	uint64_t now;
 
-	if (!iw->flying && !iw->draining && p2p_list_empty(&iw->pump))
+	if (!iw->flying && p2p_list_empty(&iw->pump))
 		return n;
 	n += poll_queues(iw);
-	if (iw->draining)
-		return n + 1;
 	if (!iw->flying)
 		return n;
 	now = p2p_now_ns();
@@ -244,7 +229,7 @@ bool ib_arm(struct p2p_worker *w)
 	struct ib_worker *iw = ib_worker_of(w);
 	bool own = iw->own_stream && p2p_net_tcp.arm(w);
 
-	if (!iw->flying && !iw->draining && p2p_list_empty(&iw->pump))
+	if (!iw->flying && p2p_list_empty(&iw->pump))
 		return own;
 	for (struct p2p_list *i = iw->cqs.next; i != &iw->cqs; i = i->next) {
 		struct ib_cq *cq = p2p_list_entry(i, struct ib_cq, link);
@@ -256,7 +241,7 @@ bool ib_arm(struct p2p_worker *w)
 		own |= !cq->armed;
 	}
 	/* what came before the request raises no event */
-	return poll_queues(iw) > 0 || iw->draining || own;
+	return poll_queues(iw) > 0 || own;
 }
 
 static void on_channel(struct p2p_source *source, uint32_t events)
@@ -271,6 +256,69 @@ static void on_channel(struct p2p_source *source, uint32_t events)
 		cq->armed = false;
 		cq->events++;
 	}
+}
+
+/* ----------------------------------------------------------------------- ticks */
+
+void ib_tick_soon(struct ib_worker *iw)
+{
+	struct itimerspec in = { .it_value = { IB_TICK_MS / 1000, IB_TICK_MS % 1000 * 1000000 } };
+
+	/* one that runs is left alone, so a busy path costs two calls a second */
+	if (!iw->ticking)
+		iw->ticking = timerfd_settime(iw->tick_fd, 0, &in, NULL) == 0;
+}
+
+/*
+ * A device says when it gives up on a peer. Some never do: rxe takes seven
+ * retries for no end of them, and a peer's queue pair may be in error without
+ * a word. A flush that does not come must not keep a path either.
+ */
+static void on_tick(struct p2p_source *source, uint32_t events)
+{
+	struct ib_worker *iw = p2p_container_of(source, struct ib_worker, tick);
+	uint64_t n;
+
+	if (read(iw->tick_fd, &n, sizeof(n)) != sizeof(n))
+		return;
+	iw->ticking = false;
+	iw->ticks++;
+	for (uint32_t i = 0; i < iw->paths; i++) {
+		struct ib_path *p = iw->path[i];
+
+		if (!p || p->head == p->tail)
+			continue;
+		if (ib_is(p, IB_UP) && iw->ticks - p->moved > iw->patience) {
+			p->moved = iw->ticks;
+			ib_qp_fail(p, -ETIMEDOUT, true);
+		} else if (ib_is(p, IB_DRAINING) &&
+			   iw->ticks - p->moved > IB_DRAIN_MS / IB_TICK_MS) {
+			ib_qp_drop(p);
+		}
+	}
+	if (iw->flying)
+		ib_tick_soon(iw);
+}
+
+/* Ticks that a device may need until it gives up, and then some. */
+static uint32_t patience(const struct p2p_config *cfg)
+{
+	uint64_t ms = ((uint64_t)4096 << cfg->ib_timeout) * (uint64_t)(cfg->g.retryCnt + 1) *
+		      IB_PATIENCE / P2P_NS_PER_MS;
+
+	return (uint32_t)P2P_MIN(P2P_MAX(ms, IB_DRAIN_MS), 600000u) / IB_TICK_MS + 1;
+}
+
+static int tick_open(struct ib_worker *iw)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &iw->tick };
+
+	iw->patience = patience(&iw->w->engine->config);
+	iw->tick.event = on_tick;
+	iw->tick_fd = p2p_fd_track(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+	if (iw->tick_fd < 0 || epoll_ctl(iw->w->epoll, EPOLL_CTL_ADD, iw->tick_fd, &ev))
+		return -errno;
+	return 0;
 }
 
 /* --------------------------------------------------------------- start and end */
@@ -295,6 +343,10 @@ static int channel_open(struct ib_worker *iw, struct ib_rail *rail)
 
 static void iw_free(struct ib_worker *iw)
 {
+	if (iw->tick_fd >= 0) {
+		epoll_ctl(iw->w->epoll, EPOLL_CTL_DEL, iw->tick_fd, NULL);
+		p2p_fd_close(iw->tick_fd);
+	}
 	while (!p2p_list_empty(&iw->cqs))
 		cq_free(iw, p2p_list_entry(iw->cqs.next, struct ib_cq, link));
 	for (unsigned int i = 0; i < IB_RAILS_MAX; i++) {
@@ -337,9 +389,11 @@ int ib_worker_init(struct p2p_net *net, struct p2p_worker *w)
 		return -ENOMEM;
 	iw->w = w;
 	iw->net = net;
+	iw->tick_fd = -1;
 	p2p_list_init(&iw->cqs);
 	p2p_list_init(&iw->pump);
 	rc = iw_arrays(iw);
+	rc = rc ? rc : tick_open(iw);
 	for (unsigned int i = 0; !rc && i < net->rails; i++)
 		rc = channel_open(iw, &net->rail[i]);
 	if (!rc && w->index == 0)
