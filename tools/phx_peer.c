@@ -323,9 +323,9 @@ static int report_move(struct peer *p, uint64_t size, uint64_t hash, double took
 
 	snprintf(sum, sizeof(sum), "%016llx", (unsigned long long)hash);
 	if (!p->json) {
-		printf("%s  %s  %s/s%s  %s\n", sum, size_word(word, size),
-		       size_word(rate, (uint64_t)((double)size / took)),
-		       p->verify ? "  verified" : "", carried(p));
+		printf("%s  %s  %s/s  %s%s\n", sum, size_word(word, size),
+		       size_word(rate, (uint64_t)((double)size / took)), carried(p),
+		       p->verify ? "  verified" : "");
 		return EXIT_OK;
 	}
 	j = cJSON_CreateObject();

@@ -101,7 +101,8 @@ static uint32_t part(const struct ib_path *p, const struct p2p_slice *s, uint32_
 		     const struct ib_mr *m, const struct p2p_keyset *keys, uint32_t *lkey,
 		     uint32_t *rkey)
 {
-	uint64_t here = s->local_va + off - s->mr->base, there = s->remote_va + off - keys->head.base;
+	uint64_t here = s->local_va + off - s->mr->base;
+	uint64_t there = s->remote_va + off - keys->head.base;
 	uint64_t len = s->length - off;
 	uint32_t i = 0, k = 0;
 

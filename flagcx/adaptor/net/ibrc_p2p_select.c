@@ -84,7 +84,9 @@ static bool is_zero(const uint8_t *raw)
 {
 	static const uint8_t zero[16];
 
-	return !memcmp(raw, zero, 16) || (raw[0] == 0xfe && raw[1] == 0x80 && !memcmp(raw + 8, zero, 8));
+	if (!memcmp(raw, zero, 16))
+		return true;
+	return raw[0] == 0xfe && raw[1] == 0x80 && !memcmp(raw + 8, zero, 8);
 }
 
 static bool is_v4(const uint8_t *raw)
