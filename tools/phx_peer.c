@@ -132,6 +132,20 @@ static int reach(struct peer *p)
 
 /* ---------------------------------------------------------------------- serve */
 
+/* How the buffer is reached, and what had to be copied for want of a better way. */
+static void json_memory(struct peer *p, cJSON *j)
+{
+	FlagcxP2pMrInfo info = { .size = sizeof(info) };
+	FlagcxP2pStats s = { .size = sizeof(s) };
+
+	flagcxP2pEngineMrInfo(p->engine, p->mr, &info);
+	flagcxP2pEngineStats(p->engine, &s);
+	cJSON_AddStringToObject(j, "registered", info.path);
+	cJSON_AddStringToObject(j, "reason", info.reason);
+	json_uint(j, "staged", s.staged_bytes);
+	json_uint(j, "rdma", s.rdma_bytes);
+}
+
 static int serve_report(struct peer *p, bool end)
 {
 	FlagcxP2pStats s = { .size = sizeof(s) };
@@ -163,6 +177,7 @@ static int serve_report(struct peer *p, bool end)
 	json_uint(j, "received", s.served_write_bytes);
 	json_uint(j, "sent", s.served_read_bytes);
 	json_uint(j, "refused", s.served_refused);
+	json_memory(p, j);
 	free(where);
 	return json_print(j) ? EXIT_OK : EXIT_FAILED;
 }
@@ -334,6 +349,7 @@ static int report_move(struct peer *p, uint64_t size, uint64_t hash, double took
 	cJSON_AddNumberToObject(j, "seconds", took);
 	cJSON_AddStringToObject(j, "transport", carried(p));
 	cJSON_AddBoolToObject(j, "verified", p->verify);
+	json_memory(p, j);
 	return json_print(j) ? EXIT_OK : EXIT_FAILED;
 }
 
@@ -497,6 +513,7 @@ static int report_bench(struct peer *p, struct batches *b, double took)
 	cJSON_AddNumberToObject(j, "p50_us", p50);
 	cJSON_AddNumberToObject(j, "p99_us", p99);
 	cJSON_AddStringToObject(j, "transport", carried(p));
+	json_memory(p, j);
 	return json_print(j) ? EXIT_OK : EXIT_FAILED;
 }
 

@@ -495,7 +495,9 @@ int flagcxP2pEngineReg(FlagcxP2pEngine *engine, uintptr_t data, size_t size, Fla
 		/* pinning a large range takes its time: without the lock */
 		p2p_net_reg(e, mr);
 		pthread_mutex_lock(&e->conns_lock);
-		p2p_session_tell_keys(e, mr);
+		/* behind a farewell nothing more is said of it */
+		if (!atomic_load_explicit(&mr->gone, memory_order_relaxed))
+			p2p_session_tell_keys(e, mr);
 		pthread_mutex_unlock(&e->conns_lock);
 		p2p_mr_unpin(mr);
 	}

@@ -151,6 +151,26 @@ static void distance_is_steps_in_the_tree(void)
 	TP_EQ(ib_distance("/a/bc", "/a/b"), 2); /* whole names only */
 }
 
+static void processors_are_near_and_ours(void)
+{
+	static const struct {
+		const char *list;
+		int n;
+	} rows[] = { { "0-3", 4 },    { "0-3\n", 4 }, { "1,3,9\n", 2 }, { "", 0 },  { "\n", 0 },
+		     { "4-7,0", 1 },  { "0-99999", 4 }, { "x", -EINVAL },  { "3-1", -EINVAL },
+		     { "1-", -EINVAL }, { "1;2", -EINVAL }, { ",1", -EINVAL } };
+	cpu_set_t ours, near;
+
+	CPU_ZERO(&ours);
+	for (int i = 0; i < 4; i++)
+		CPU_SET(i, &ours);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (ib_cpus(rows[i].list, &ours, &near) != rows[i].n)
+			TP_FAIL("\"%s\" is %d", rows[i].list, ib_cpus(rows[i].list, &ours, &near));
+	TP_EQ(ib_cpus("1,3", &ours, &near), 2);
+	TP_CHECK(CPU_ISSET(1, &near) && CPU_ISSET(3, &near));
+}
+
 static void words_come_back_as_they_were(void)
 {
 	struct ib_note n = { .kind = IB_NOTE_OFFER, .link = IB_LINK_ROCE, .reads = 16, .mtu = 1024,
@@ -267,6 +287,7 @@ static const struct tp_case cases[] = {
 	TP_CASE(paths_join_what_can_be_joined),
 	TP_CASE(numbers_keep_to_both_ends),
 	TP_CASE(distance_is_steps_in_the_tree),
+	TP_CASE(processors_are_near_and_ours),
 	TP_CASE(words_come_back_as_they_were),
 	TP_CASE(keys_are_of_one_generation),
 	TP_CASE(keys_that_do_not_add_up_are_refused),

@@ -124,6 +124,8 @@ int ib_rails_open(struct p2p_net *net, char *why, size_t size);
 void ib_rails_close(struct p2p_net *net);
 /* Look at the port anew: 0, or -errno: it is not usable now. */
 int ib_rail_refresh(struct ib_rail *rail);
+/* Keep the calling thread on the processors near the device, if they are known and ours. */
+void ib_rail_bind(const struct ib_rail *rail);
 /* Take the device's events; worker 0. */
 int ib_rails_watch(struct p2p_net *net, struct p2p_worker *w);
 void ib_rails_unwatch(struct p2p_net *net, struct p2p_worker *w);
@@ -181,6 +183,7 @@ struct ib_worker {
 	unsigned int asides[2];
 	struct ibv_wc *wc;
 	bool own_stream;          /* the engine has no TCP transport of its own */
+	bool bound;               /* to the processors near the device */
 };
 
 static inline struct ib_worker *ib_worker_of(struct p2p_worker *w)
@@ -267,6 +270,7 @@ struct ib_path {
 	struct p2p_slice **todo;  /* taken, to be posted; a stack */
 	uint32_t todos, todo_cap;
 	bool flying;              /* counted in ib_worker->flying */
+	bool alive;               /* something was done since the latest ib_busy() */
 };
 
 static inline struct ib_path *ib_of(struct p2p_path *p)

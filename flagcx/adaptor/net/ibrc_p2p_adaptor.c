@@ -384,6 +384,9 @@ static int ib_start(struct p2p_path *path)
 	int rc;
 
 	p->iw = ib_worker_of(path->worker);
+	if (!p->iw->bound)
+		ib_rail_bind(p->rail);
+	p->iw->bound = true;
 	rc = p2p_net_tcp.path_start(path);
 	if (!rc)
 		ib_qp_open(p);
@@ -419,6 +422,9 @@ static int ib_open(struct p2p_engine *e, struct p2p_net **out, char *why, size_t
 		free(net);
 		return rc;
 	}
+	if (e->config.g.enableDestDeviceAffinity)
+		p2p_warn("FLAGCX_P2P_DEST_DEV_AFFINITY=1 is refused: paths join the rails of "
+			 "both ends in order, whatever the destination");
 	*out = net;
 	return 0;
 }
@@ -442,7 +448,7 @@ static void ib_describe(struct p2p_conn *c, char *buf, size_t size)
 	for (unsigned int i = 0; i < c->paths; i++) {
 		struct ib_path *p = ib_of(c->path[i]);
 
-		up += ib_is(p, IB_UP);
+		up += ib_is(p, IB_UP) && atomic_load(&p->rail->state) == IB_RAIL_UP;
 		name = i && strcmp(name, p->rail->name) ? "several devices" : p->rail->name;
 	}
 	snprintf(buf, size, "%u of %u queue pairs to %s stand, on %s", up, c->paths, c->peer_ip,

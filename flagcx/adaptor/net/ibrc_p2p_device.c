@@ -170,6 +170,26 @@ int ib_rail_refresh(struct ib_rail *rail)
 	return at < 0 ? -EADDRNOTAVAIL : 0;
 }
 
+void ib_rail_bind(const struct ib_rail *rail)
+{
+	char path[128], list[1024];
+	cpu_set_t allowed, near;
+	FILE *f;
+	int n;
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/local_cpulist", rail->name);
+	f = fopen(path, "re");
+	if (!f)
+		return; /* a device without a place, as software ones are */
+	if (fgets(list, sizeof(list), f) &&
+	    !pthread_getaffinity_np(pthread_self(), sizeof(allowed), &allowed)) {
+		n = ib_cpus(list, &allowed, &near);
+		if (n > 0 && n < CPU_COUNT(&allowed))
+			pthread_setaffinity_np(pthread_self(), sizeof(near), &near);
+	}
+	fclose(f);
+}
+
 static void rail_close(struct ib_rail *rail)
 {
 	const struct ib_verbs *v = rail->net->v;
@@ -300,7 +320,14 @@ int ib_rails_open(struct p2p_net *net, char *why, size_t size)
 			net->rails++;
 	}
 	net->v->free_device_list(list);
+	for (unsigned int i = 0; i < net->rails; i++) {
+		const struct ibv_device_attr *a = &net->rail[i].attr;
+
+		flagcxP2pClampToDeviceLimits((uint32_t)a->max_qp_wr, (uint32_t)a->max_sge,
+					     (uint32_t)a->max_cqe, (uint32_t)a->max_qp);
+	}
 	if (net->rails) {
+		net->engine->config.g = *flagcxP2pGlobalConfigGet();
 		say_rails(net, why, size);
 		return 0;
 	}

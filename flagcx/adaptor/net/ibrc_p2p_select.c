@@ -198,6 +198,31 @@ int ib_distance(const char *a, const char *b)
 	return steps;
 }
 
+int ib_cpus(const char *list, const cpu_set_t *allowed, cpu_set_t *out)
+{
+	CPU_ZERO(out);
+	while (*list && *list != '\n') {
+		char *end;
+		unsigned long first = strtoul(list, &end, 10), last = first;
+
+		if (end == list)
+			return -EINVAL;
+		if (*end == '-') {
+			list = end + 1;
+			last = strtoul(list, &end, 10);
+			if (end == list || last < first)
+				return -EINVAL;
+		}
+		for (; first <= last && first < CPU_SETSIZE; first++)
+			if (CPU_ISSET(first, allowed))
+				CPU_SET(first, out);
+		if (*end && *end != ',' && *end != '\n')
+			return -EINVAL;
+		list = end + (*end == ',');
+	}
+	return CPU_COUNT(out);
+}
+
 uint32_t ib_depth(uint64_t requests, unsigned int paths, uint32_t device_max)
 {
 	uint64_t share = requests / P2P_MAX(paths, 1u);

@@ -6,6 +6,7 @@
 #ifndef P2P_IBRC_SELECT_H
 #define P2P_IBRC_SELECT_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -65,6 +66,12 @@ int ib_reach(enum ib_link ours, const struct ib_gid *our_gid, enum ib_link their
 
 /* Steps from one device to another in the tree of sysfs paths; -1: no common root. */
 int ib_distance(const char *a, const char *b);
+
+/*
+ * The processors of a list as sysfs has it ("0-3,8") that are also in allowed, into out;
+ * how many, -EINVAL: not such a list.
+ */
+int ib_cpus(const char *list, const cpu_set_t *allowed, cpu_set_t *out);
 
 /* Work requests of a queue pair: a conn's share, within what the device can. */
 uint32_t ib_depth(uint64_t requests, unsigned int paths, uint32_t device_max);

@@ -153,6 +153,7 @@ static void complete(struct ib_worker *iw, const struct ibv_wc *wc)
 		ib_done(p, seq + 1);
 		p->fails = 0;
 		p->rest_ms = 0;
+		p->alive = true;
 	} else {
 		/* those before it that said nothing were done */
 		ib_done(p, seq);
@@ -187,7 +188,8 @@ static void pump_all(struct ib_worker *iw)
 
 		p2p_list_del(&p->pump);
 		ib_pump(p);
-		ib_busy(p, true);
+		ib_busy(p, p->alive);
+		p->alive = false;
 	}
 }
 
