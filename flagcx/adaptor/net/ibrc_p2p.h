@@ -11,9 +11,9 @@
  *
  *   net     a process's view of the devices for one engine: one rail for each
  *           port in use
- *   worker  completion queues, by the worker's thread alone. A queue pair takes
+ *   worker  completion queues, with the worker's turn. A queue pair takes
  *           as many entries of one as it has work requests, so none overflows
- *   path    a queue pair on one rail; everything on it by its worker
+ *   path    a queue pair on one rail; everything on it with its worker's turn
  *
  * Work requests in flight are a ring. Every chain ends in a signalled one, and
  * a completion stands for all before it. A queue pair that failed is moved to

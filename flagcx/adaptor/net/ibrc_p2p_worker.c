@@ -231,8 +231,7 @@ bool ib_arm(struct p2p_worker *w)
 	struct ib_worker *iw = ib_worker_of(w);
 	bool own = iw->own_stream && p2p_net_tcp.arm(w);
 
-	if (!iw->flying && p2p_list_empty(&iw->pump))
-		return own;
+	/* also where nothing flies: a caller may post while the worker sleeps */
 	for (struct p2p_list *i = iw->cqs.next; i != &iw->cqs; i = i->next) {
 		struct ib_cq *cq = p2p_list_entry(i, struct ib_cq, link);
 
