@@ -216,7 +216,7 @@ static bool look_around(struct p2p_worker *w)
 		pthread_mutex_unlock(&w->turn);
 		sched_yield();
 		pthread_mutex_lock(&w->turn);
-		if (take_events(w) || has_work(w))
+		if (take_events(w) || has_work(w) || poll_transports(w))
 			return true;
 	} while (p2p_now_ns() < end);
 	return false;
