@@ -148,7 +148,6 @@ void p2p_conn_break(struct p2p_conn *c, int err)
 
 	if (!atomic_compare_exchange_strong(&c->error, &none, err))
 		return;
-	p2p_queue_purge(c, err);
 	pthread_mutex_lock(&e->conns_lock);
 	live = c->live;
 	if (live) {
@@ -160,6 +159,8 @@ void p2p_conn_break(struct p2p_conn *c, int err)
 		p2p_control_close(c);
 	}
 	pthread_mutex_unlock(&e->conns_lock);
+	/* after that: who waits for a transfer's end finds the peer gone */
+	p2p_queue_purge(c, err);
 	if (live && err != -ECANCELED) {
 		p2p_count(e, peers_lost, 1);
 		p2p_warn("connection to %s:%d lost: %s", c->peer_ip, c->peer_port,
