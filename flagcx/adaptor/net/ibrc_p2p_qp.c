@@ -248,7 +248,7 @@ static void address(struct ib_path *p, struct ibv_ah_attr *ah)
 	ah->grh.traffic_class = cfg->g.ibTrafficClass < 0 ? 0 : (uint8_t)cfg->g.ibTrafficClass;
 }
 
-static int to_rtr(struct ib_path *p, uint8_t serves)
+static int to_rtr(struct ib_path *p, uint8_t serves, int mtu)
 {
 	const struct p2p_config *cfg = &p->iw->net->engine->config;
 	struct ibv_qp_attr a = {
@@ -260,7 +260,7 @@ static int to_rtr(struct ib_path *p, uint8_t serves)
 	};
 
 	a.path_mtu = (enum ibv_mtu)ib_mtu_value(
-		ib_mtu_choose(cfg->g.mtuLength, p->rail->mtu, p->offer.mtu));
+		ib_mtu_choose(cfg->g.mtuLength, mtu, p->offer.mtu));
 	address(p, &a.ah_attr);
 	return -p->iw->net->v->modify_qp(p->qp, &a,
 					 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
@@ -293,13 +293,14 @@ static int connect_qp(struct ib_path *p)
 	uint8_t reads = ib_read_depth(attr->max_qp_init_rd_atom, p->offer.reads);
 	uint8_t serves = ib_read_depth(attr->max_qp_rd_atom, 255);
 	struct ib_gid gid;
-	int rc;
+	int rc, mtu;
 
 	pthread_mutex_lock(&p->rail->lock);
 	gid = p->rail->gid;
+	mtu = p->rail->mtu;
 	pthread_mutex_unlock(&p->rail->lock);
 	rc = ib_reach(p->rail->link, &gid, p->offer.link, p->offer.gid, p->offer.lid);
-	rc = rc ? rc : to_rtr(p, serves);
+	rc = rc ? rc : to_rtr(p, serves, mtu);
 	rc = rc ? rc : to_rts(p, reads);
 	if (rc)
 		return rc;
