@@ -54,7 +54,7 @@ enum {
 	ACL_DEVICE_FAULT = 507035,
 };
 
-static const char *message;
+static _Thread_local const char *message;
 
 /* A result of the fake driver's, or one that a test asked for. */
 static int acl_result(int result)

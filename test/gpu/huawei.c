@@ -201,11 +201,13 @@ static void failing_calls_keep_the_context(void)
 		if (!phxfs_mem_alloc(id, PAGE, &other))
 			(void)!phxfs_mem_free(id, other);
 		fake.fail(calls[i], 0, 0, false);
+		EQ(ops->queue_sync(id, 1), 0);
 		EQ(acl.context_get(&now), 0);
 		CHECK(now == mine);
 		CHECK(state(NULL, 0).capture_mode_kept);
 		EQ(phxfs_memcpy_to(id, p, word, sizeof(word)), 0);
 	}
+	ops->event_free(id, event);
 }
 
 static void use(void *arg)
