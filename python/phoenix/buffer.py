@@ -11,7 +11,7 @@ from typing import Any, Optional, Sequence, Union
 from . import _libphoenix
 from ._libphoenix import DEVICE_ANY, DEVICE_PAGE
 from ._uses import Usable
-from .device import Device
+from .device import Device, keep_open
 from .errors import Error, check
 from .memory import Memory, memory
 
@@ -84,9 +84,9 @@ class Buffer(Usable):
         self._memory = memory(obj)
         wanted = _registration(self._memory)
         self.device: Optional[Device] = None
+        self._own_device = False
         if wanted:
-            self.device = Device(wanted[0])
-            self._own_device = True
+            self.device = keep_open(wanted[0])
             self._register(self.device, wanted[1], wanted[2], required=False)
         self._closed = False
 

@@ -153,3 +153,18 @@ class Device(Usable):
 
     def __repr__(self) -> str:
         return f"phoenix.Device({self.id})"
+
+
+_kept: dict[int, Device] = {}
+
+
+def keep_open(device_id: int) -> Device:
+    """A device that stays open until the interpreter ends.
+
+    For memory that somebody else made: buffers of it come and go in many threads,
+    and a device whose last close is under way cannot be opened.
+    """
+    device = _kept.get(device_id)
+    if device is None:
+        device = _kept.setdefault(device_id, Device(device_id))
+    return device
