@@ -148,9 +148,10 @@ class Worker:
         return answer["seconds"], answer["bytes"]
 
     def _check_library(self, answer):
-        """What is mapped does not tell (PyTorch maps NVIDIA's in any case); what has moved does."""
+        """What is mapped does not tell (PyTorch maps NVIDIA's in any case); what has moved does,
+        but for the headers that a client reads by itself."""
         moved, self.moved = answer["moved"] - self.moved, answer["moved"]
-        if self.library == "ours" and moved < (answer["bytes"] or 1):
+        if self.library == "ours" and moved < 0.95 * (answer["bytes"] or 1):
             raise Failed(f"{self.name}: libphoenix has moved only {moved} bytes; "
                          f"mapped are {answer['libraries']}")
         if self.library == "nvidia" and (moved or not answer["libraries"]):
