@@ -185,10 +185,12 @@ static void failed_copies_are_reported(void)
 	EQ(ops->event_record(id, 3, &event), 0);
 	EQ(ops->event_wait(id, event), 0);
 	fake.fail("copy", 700, 1, false);
+	fake.hold(true); /* else it may fail before its event is recorded */
 	EQ(ops->memcpy_dtoh_async(id, 3, host, p, MIB), 0);
 	EQ(ops->event_record(id, 3, &event), 0);
+	fake.hold(false);
 	EQ(ops->event_wait(id, event), -EIO);
-	HAS(phxfs_last_error(), "");
+	HAS(devconn_detail(-EIO), ": copying: ");
 	ops->event_free(id, event);
 }
 
