@@ -274,8 +274,8 @@ class Models(Files):
     @needs_torch
     def test_torch(self):
         self.check(load_file(self.model()))
-        self.check(load_file(self.model("odd", pad=1), "cpu"), [n for n in self.places
-                                                               if n.startswith("odd")])
+        self.places, self.data = {}, b""
+        self.check(load_file(self.model("odd", pad=1), "cpu"))
 
 
 if __name__ == "__main__":
