@@ -7,7 +7,7 @@
 # "BAR name value limit pass|miss".
 #
 # WHEELS names a folder with the wheels of the clients that are not installed
-# (kvikio, libkvikio, rapids-logger, fastsafetensors, cufile-python). The work
+# (kvikio, libkvikio, rapids-logger, fastsafetensors, cufile-python, lmcache). The work
 # files go to TMPDIR, which must be on a disk. For the time of the measurement it
 # makes the udev record without which NVIDIA's library refuses a file (as root).
 # PHX_BENCH_SECONDS (330), PHX_BENCH_TURNS (9), PHX_BENCH_ONLY="kvikio_read ...".

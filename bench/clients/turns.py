@@ -386,6 +386,8 @@ def main():
         works("cuda_bindings", ("transfers", "batch", "stream"), ("nvidia", "ours"), nvidia)
         works("cufile_python", ("chunks",), ("nvidia", "ours"), nvidia)
         works("phxfile_slab", ("slab",), ("ours",), nvidia)
+        works("lmcache_slab", ("cufile",), ("nvidia", "ours"), nvidia)
+        works("lmcache_slab", ("phx",), ("ours",), nvidia)
         compare("kvikio_read", ("cached", "cold"), nvidia, 20)
         compare("torch_gds", ("load", "save"), nvidia, 22)
         node.make()
