@@ -69,7 +69,8 @@ def error(number: int, text: str = "") -> Error:
 
 
 def last_error() -> str:
-    return _libphoenix.lib().phxfs_last_error().decode(errors="replace")
+    text: bytes = _libphoenix.lib().phxfs_last_error()
+    return text.decode(errors="replace")
 
 
 def check(result: int) -> int:

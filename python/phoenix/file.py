@@ -129,7 +129,8 @@ class File(Usable):
         with Use().add(self, *objects):
             found = [memory(obj, writable=not write) for obj in objects]
             devices = {one.device_id for one in found}
-            iov = (_libphoenix.Iov * len(found))(*((one.address, one.nbytes) for one in found))
+            iov = (_libphoenix.Iov * len(found))(
+                *(_libphoenix.Iov(one.address, one.nbytes) for one in found))
             call = self._lib.phxfs_writev if write else self._lib.phxfs_readv
             return check(call(self._fd, devices.pop() if len(devices) == 1 else DEVICE_ANY, iov,
                               len(found), offset))

@@ -215,7 +215,9 @@ class _Bar:
 def _reporter(progress: Progress) -> Callable[[int, int], None]:
     if callable(progress):
         return progress
-    return _Bar() if progress else lambda done, total: None
+    if progress:
+        return _Bar()
+    return lambda done, total: None
 
 
 # --------------------------------------------------------------- where to, how
