@@ -36,9 +36,9 @@ int phxFileDriverOpen(void);
  * phxFileDriverClose - undo one phxFileDriverOpen()
  *
  * The last one removes every buffer that is still registered, and waits for the
- * transfers on it.
+ * transfers on it. Without an open it ends what the first registration began.
  *
- * Return: 0; -ENODEV: it was not open.
+ * Return: 0.
  */
 int phxFileDriverClose(void);
 
