@@ -39,24 +39,13 @@ static void start(void)
 	CHECK(hip.peek && hip.last && hip.pointer && hip.get_device && hip.set_device);
 }
 
-static struct phxfs_connector_info connector(void)
-{
-	struct phxfs_connector_info info = { .size = sizeof(info) };
-
-	for (int i = 0; !phxfs_connector_info(i, &info); i++) {
-		if (!strcmp(info.name, "amd"))
-			return info;
-	}
-	gpu_fail(__FILE__, __LINE__, "no connector amd");
-}
-
 static void devices_are_described(void)
 {
 	struct phxfs_device_info info = { .size = sizeof(info) };
 
 	EQ(phxfs_device_count(), 2);
-	EQ(connector().status, 0);
-	HAS(connector().text, "HIP 6.2");
+	EQ(gpu_connector("amd").status, 0);
+	HAS(gpu_connector("amd").text, "HIP 6.2");
 	EQ(phxfs_device_info(1, &info), 0);
 	HAS(info.bdf, "0000:4b:00.0");
 	HAS(info.vendor, "amd");
@@ -67,22 +56,22 @@ static void devices_are_described(void)
 static void no_runtime(void)
 {
 	EQ(phxfs_device_count(), 0);
-	EQ(connector().status, -ENOENT);
-	HAS(connector().text, "libamdhip64.so not found");
+	EQ(gpu_connector("amd").status, -ENOENT);
+	HAS(gpu_connector("amd").text, "libamdhip64.so not found");
 }
 
 static void runtime_lacks_something(void)
 {
 	EQ(phxfs_device_count(), 0);
-	EQ(connector().status, -ENOSYS);
-	HAS(connector().text, "lacks hip");
+	EQ(gpu_connector("amd").status, -ENOSYS);
+	HAS(gpu_connector("amd").text, "lacks hip");
 }
 
 static void no_device_visible(void)
 {
 	EQ(phxfs_device_count(), 0);
-	EQ(connector().status, -ENODEV);
-	HAS(connector().text, "HIP found, but no GPU");
+	EQ(gpu_connector("amd").status, -ENODEV);
+	HAS(gpu_connector("amd").text, "HIP found, but no GPU");
 }
 
 /* In either version's numbers; and asking leaves no error behind for the program. */
@@ -113,7 +102,7 @@ static void kinds_of_memory(void)
 static void kinds_of_memory_in_an_older_runtime(void)
 {
 	EQ(phxfs_device_count(), 2);
-	HAS(connector().text, "HIP 5.7");
+	HAS(gpu_connector("amd").text, "HIP 5.7");
 	kinds_of_memory();
 }
 
@@ -130,20 +119,6 @@ static void identity_is_the_allocations(void)
 	EQ(a.base, (uintptr_t)p);
 	EQ(a.len, 2 * MIB);
 	CHECK(a.buffer_id && b.buffer_id && a.buffer_id != b.buffer_id);
-}
-
-static void everything_once(int device_id)
-{
-	int fd = gpu_file(3 * MIB, 7, 0);
-	char *p = registered(device_id, 4 * MIB), word[8];
-
-	EQ(phxfs_read(fd, device_id, p, 0, 3 * MIB, 0), 3 * MIB);
-	EQ(phxfs_write(fd, device_id, p, 100, 12345, 5), 12345);
-	EQ(phxfs_memcpy_from(device_id, word, p, sizeof(word)), 0);
-	EQ(phxfs_memcpy_to(device_id, p, word, sizeof(word)), 0);
-	EQ(phxfs_deregmem(device_id, p, 4 * MIB), 0);
-	EQ(phxfs_mem_free(device_id, p), 0);
-	close(fd);
 }
 
 static void caller_keeps_its_device(void)

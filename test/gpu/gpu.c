@@ -9,8 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <phoenix.h>
-
 #include "gpu.h"
 
 #define SKIPPED 77
@@ -63,6 +61,17 @@ void gpu_has(const char *file, int line, const char *text, const char *part)
 {
 	if (!strstr(text, part))
 		gpu_fail(file, line, "\"%s\" has no \"%s\"", text, part);
+}
+
+struct phxfs_connector_info gpu_connector(const char *name)
+{
+	struct phxfs_connector_info info = { .size = sizeof(info) };
+
+	for (int i = 0; !phxfs_connector_info(i, &info); i++) {
+		if (!strcmp(info.name, name))
+			return info;
+	}
+	gpu_fail(__FILE__, __LINE__, "no connector %s", name);
 }
 
 int gpu_in_child(void (*fn)(void))

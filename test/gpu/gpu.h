@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <phoenix.h>
+
 struct gpu_case {
 	const char *name;
 	void (*run)(void);
@@ -42,6 +44,9 @@ void gpu_eq(const char *file, int line, const char *got_text, const char *want_t
 /* @text holds @part. */
 #define HAS(text, part) gpu_has(__FILE__, __LINE__, text, part)
 void gpu_has(const char *file, int line, const char *text, const char *part);
+
+/* What the library says of the connector of that name. */
+struct phxfs_connector_info gpu_connector(const char *name);
 
 /* Runs @fn in a forked child; its exit status, or 128 + signal. */
 int gpu_in_child(void (*fn)(void));

@@ -58,17 +58,6 @@ static void start(void)
 	EQ(phxfs_open(id), 0);
 }
 
-static struct phxfs_connector_info connector(void)
-{
-	struct phxfs_connector_info info = { .size = sizeof(info) };
-
-	for (int i = 0; !phxfs_connector_info(i, &info); i++) {
-		if (!strcmp(info.name, "huawei"))
-			return info;
-	}
-	gpu_fail(__FILE__, __LINE__, "no connector huawei");
-}
-
 /* ----------------------------------------------------------------- devices */
 
 static void devices_are_described(void)
@@ -76,8 +65,8 @@ static void devices_are_described(void)
 	struct phxfs_device_info info = { .size = sizeof(info) };
 
 	EQ(phxfs_device_count(), 2);
-	EQ(connector().status, 0);
-	HAS(connector().text, "libascendcl.so");
+	EQ(gpu_connector("huawei").status, 0);
+	HAS(gpu_connector("huawei").text, "libascendcl.so");
 	EQ(phxfs_device_info(1, &info), 0);
 	EQ(strcmp(info.bdf, "0000:4b:00.0"), 0);
 	HAS(info.name, "Ascend910B3");
@@ -94,29 +83,29 @@ static void addresses_by_the_management_library(void)
 static void no_runtime(void)
 {
 	EQ(phxfs_device_count(), 0);
-	EQ(connector().status, -ENOENT);
-	HAS(connector().text, "libascendcl.so not found");
+	EQ(gpu_connector("huawei").status, -ENOENT);
+	HAS(gpu_connector("huawei").text, "libascendcl.so not found");
 }
 
 static void runtime_lacks_something(void)
 {
 	EQ(phxfs_device_count(), 0);
-	EQ(connector().status, -ENOSYS);
-	HAS(connector().text, "libascendcl.so lacks acl");
+	EQ(gpu_connector("huawei").status, -ENOSYS);
+	HAS(gpu_connector("huawei").text, "libascendcl.so lacks acl");
 }
 
 static void no_device_visible(void)
 {
 	EQ(phxfs_device_count(), 0);
-	EQ(connector().status, -ENODEV);
-	HAS(connector().text, "ASCEND_RT_VISIBLE_DEVICES");
+	EQ(gpu_connector("huawei").status, -ENODEV);
+	HAS(gpu_connector("huawei").text, "ASCEND_RT_VISIBLE_DEVICES");
 }
 
 static void no_address(void)
 {
 	EQ(phxfs_device_count(), 0);
-	EQ(connector().status, -EOPNOTSUPP);
-	HAS(connector().text, "PCI address");
+	EQ(gpu_connector("huawei").status, -EOPNOTSUPP);
+	HAS(gpu_connector("huawei").text, "PCI address");
 }
 
 static void program_has_started_it(void)
@@ -124,7 +113,7 @@ static void program_has_started_it(void)
 	load_acl();
 	EQ(acl.init(NULL), 0);
 	EQ(phxfs_device_count(), 2);
-	EQ(connector().status, 0);
+	EQ(gpu_connector("huawei").status, 0);
 }
 
 /* ---------------------------------------------------------------- contexts */
@@ -141,21 +130,6 @@ static void no_context_without_a_buffer(void)
 	alloc(id, PAGE);
 	alloc(id, PAGE);
 	EQ(state("aclrtCreateContext", 0).calls, 1);
-}
-
-static void everything_once(int device_id)
-{
-	int fd = gpu_file(3 * MIB, 7, 0);
-	char *p = registered(device_id, 4 * MIB), word[8];
-
-	EQ(phxfs_read(fd, device_id, p, 0, 3 * MIB, 0), 3 * MIB);
-	EQ(phxfs_write(fd, device_id, p, 100, 12345, 5), 12345);
-	EQ(phxfs_memcpy_from(device_id, word, p, sizeof(word)), 0);
-	EQ(phxfs_memcpy_to(device_id, p, word, sizeof(word)), 0);
-	EQ(phxfs_pointer_device(p), device_id);
-	EQ(phxfs_deregmem(device_id, p, 4 * MIB), 0);
-	EQ(phxfs_mem_free(device_id, p), 0);
-	close(fd);
 }
 
 static void caller_keeps_its_context(void)

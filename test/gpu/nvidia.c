@@ -8,17 +8,6 @@
 
 #include "nvidia_fake.h"
 
-static struct phxfs_connector_info connector(const char *name)
-{
-	struct phxfs_connector_info info = { .size = sizeof(info) };
-
-	for (int i = 0; !phxfs_connector_info(i, &info); i++) {
-		if (!strcmp(info.name, name))
-			return info;
-	}
-	gpu_fail(__FILE__, __LINE__, "no connector %s", name);
-}
-
 /* ---------------------------------------------------------------- devices */
 
 static void devices_are_described(void)
@@ -26,10 +15,10 @@ static void devices_are_described(void)
 	struct phxfs_device_info info = { .size = sizeof(info) };
 
 	EQ(phxfs_device_count(), 2);
-	EQ(connector("nvidia").status, 0);
-	EQ(connector("nvidia").devices, 2);
-	HAS(connector("nvidia").text, "CUDA 13.0");
-	EQ(connector("host").devices, 0);
+	EQ(gpu_connector("nvidia").status, 0);
+	EQ(gpu_connector("nvidia").devices, 2);
+	HAS(gpu_connector("nvidia").text, "CUDA 13.0");
+	EQ(gpu_connector("host").devices, 0);
 	EQ(phxfs_device_info(1, &info), 0);
 	HAS(info.bdf, "0000:4b:00.0");
 	HAS(info.name, "NVIDIA Fake");
@@ -67,31 +56,31 @@ static void slice_by_its_name_in_the_environment(void)
 
 static void no_driver(void)
 {
-	EQ(connector("nvidia").status, -ENOENT);
-	HAS(connector("nvidia").text, "libcuda.so.1 not found");
+	EQ(gpu_connector("nvidia").status, -ENOENT);
+	HAS(gpu_connector("nvidia").text, "libcuda.so.1 not found");
 	EQ(phxfs_device_mode(0), PHXFS_MODE_HOST);
 }
 
 static void driver_too_old(void)
 {
-	EQ(connector("nvidia").status, -ENOSYS);
-	HAS(connector("nvidia").text, "lacks cu");
-	HAS(connector("nvidia").text, "newer NVIDIA driver");
+	EQ(gpu_connector("nvidia").status, -ENOSYS);
+	HAS(gpu_connector("nvidia").text, "lacks cu");
+	HAS(gpu_connector("nvidia").text, "newer NVIDIA driver");
 	EQ(phxfs_device_mode(0), PHXFS_MODE_HOST);
 }
 
 static void driver_refuses(void)
 {
-	EQ(connector("nvidia").status, -ENOSYS);
-	HAS(connector("nvidia").text, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH");
-	HAS(connector("nvidia").text, "reboot");
+	EQ(gpu_connector("nvidia").status, -ENOSYS);
+	HAS(gpu_connector("nvidia").text, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH");
+	HAS(gpu_connector("nvidia").text, "reboot");
 	EQ(phxfs_device_mode(0), PHXFS_MODE_HOST);
 }
 
 static void no_device_visible(void)
 {
-	EQ(connector("nvidia").status, -ENODEV);
-	HAS(connector("nvidia").text, "CUDA_VISIBLE_DEVICES");
+	EQ(gpu_connector("nvidia").status, -ENODEV);
+	HAS(gpu_connector("nvidia").text, "CUDA_VISIBLE_DEVICES");
 	EQ(phxfs_device_count(), 0); /* PHX_CONNECTOR=nvidia: no stand-in */
 }
 
@@ -115,21 +104,6 @@ static void no_context_without_a_buffer(void)
 	EQ(state(NULL, 1).retained, 1);
 	alloc(1, PAGE);
 	EQ(state(NULL, 1).retained, 1);
-}
-
-static void everything_once(int id)
-{
-	int fd = gpu_file(3 * MIB, 7, 0);
-	char *p = registered(id, 4 * MIB), word[8];
-
-	EQ(phxfs_read(fd, id, p, 0, 3 * MIB, 0), 3 * MIB);
-	EQ(phxfs_write(fd, id, p, 100, 12345, 5), 12345);
-	EQ(phxfs_memcpy_from(id, word, p, sizeof(word)), 0);
-	EQ(phxfs_memcpy_to(id, p, word, sizeof(word)), 0);
-	EQ(phxfs_pointer_device(p), id);
-	EQ(phxfs_deregmem(id, p, 4 * MIB), 0);
-	EQ(phxfs_mem_free(id, p), 0);
-	close(fd);
 }
 
 static void caller_keeps_its_context(void)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "nvidia_fake.h"
 
@@ -51,4 +52,19 @@ void *registered(int id, size_t len)
 
 	EQ(phxfs_regmem(id, p, len, NULL), 0);
 	return p;
+}
+
+void everything_once(int id)
+{
+	int fd = gpu_file(3 * MIB, 7, 0);
+	char *p = registered(id, 4 * MIB), word[8];
+
+	EQ(phxfs_read(fd, id, p, 0, 3 * MIB, 0), 3 * MIB);
+	EQ(phxfs_write(fd, id, p, 100, 12345, 5), 12345);
+	EQ(phxfs_memcpy_from(id, word, p, sizeof(word)), 0);
+	EQ(phxfs_memcpy_to(id, p, word, sizeof(word)), 0);
+	EQ(phxfs_pointer_device(p), id);
+	EQ(phxfs_deregmem(id, p, 4 * MIB), 0);
+	EQ(phxfs_mem_free(id, p), 0);
+	close(fd);
 }

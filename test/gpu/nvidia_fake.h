@@ -29,6 +29,8 @@ struct fakecuda_state state(const char *call, int device);
 int device(int ordinal);
 void *alloc(int id, size_t len);
 void *registered(int id, size_t len);
+/* Allocates, registers, reads, writes, copies, and lets go again. */
+void everything_once(int id);
 
 #define CASE(fn, ...) { .name = #fn, .run = fn, ##__VA_ARGS__ }
 
