@@ -58,6 +58,16 @@ static const struct runtime_symbol symbols[] = {
 
 static int version;
 
+static int device_name(char *name, int len, int device)
+{
+	return hip.device_name(name, len, device);
+}
+
+static int device_memory(size_t *bytes, int device)
+{
+	return hip.device_memory(bytes, device);
+}
+
 /* ------------------------------------------------------------------ memory */
 
 static int mem_alloc(uintptr_t *addr, size_t len)
@@ -184,20 +194,6 @@ static void *open_library(const char **file)
 	return NULL;
 }
 
-static void fill_table(void)
-{
-	runtime_fill(&nvidia_driver);
-	nvidia_driver.device_name = hip.device_name;
-	nvidia_driver.device_memory = hip.device_memory;
-	nvidia_driver.mem_alloc = mem_alloc;
-	nvidia_driver.mem_free = mem_free;
-	nvidia_driver.mem_range = mem_range;
-	nvidia_driver.pointer_attributes = pointer_attributes;
-	nvidia_driver.stream_create = stream_create;
-	nvidia_driver.wait_value = wait_value;
-	nvidia_driver.write_value = write_value;
-}
-
 int nvidia_driver_load(char *text, size_t size)
 {
 	const char *file;
@@ -217,7 +213,10 @@ int nvidia_driver_load(char *text, size_t size)
 	}
 	/* it fails where there is no device: that is found out next */
 	(void)hip.version(&version);
-	fill_table();
+	runtime_fill(&nvidia_driver);
+	nvidia_driver.stream_create = stream_create;
+	nvidia_driver.wait_value = wait_value;
+	nvidia_driver.write_value = write_value;
 	snprintf(text, size, "%s, HIP %d.%d", file, version / 10000000, version / 100000 % 100);
 	return 0;
 }

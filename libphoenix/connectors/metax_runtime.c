@@ -154,12 +154,6 @@ int nvidia_driver_load(char *text, size_t size)
 		return err;
 	}
 	runtime_fill(&nvidia_driver);
-	nvidia_driver.device_name = device_name;
-	nvidia_driver.device_memory = device_memory;
-	nvidia_driver.mem_alloc = mem_alloc;
-	nvidia_driver.mem_free = mem_free;
-	nvidia_driver.mem_range = mem_range;
-	nvidia_driver.pointer_attributes = pointer_attributes;
 	snprintf(text, size, "%s", file);
 	return 0;
 }

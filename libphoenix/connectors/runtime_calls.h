@@ -2,7 +2,7 @@
 /*
  * A runtime with CUDA's functions and numbers under a vendor's own prefix, made to look
  * like the driver that the NVIDIA connector calls. Included once by each vendor's
- * <vendor>_runtime.c, which adds what differs: how pointers are asked about, names.
+ * <vendor>_runtime.c, which adds what differs: the functions declared first.
  *
  * A runtime has a current device where the driver has a stack of contexts: a "context"
  * here is the device's number, and what was current is put back.
@@ -20,6 +20,13 @@
 
 #define RUNTIME_MAX_DEPTH 4
 #define RUNTIME_INVALID_VALUE 1
+
+static int device_name(char *name, int len, int device);
+static int device_memory(size_t *bytes, int device);
+static int mem_alloc(uintptr_t *addr, size_t len);
+static int mem_free(uintptr_t addr);
+static int mem_range(uintptr_t *base, size_t *len, uintptr_t addr);
+static int pointer_attributes(unsigned int n, int *attributes, void **out, uintptr_t addr);
 
 enum { HOST_TO_DEVICE = 1, DEVICE_TO_HOST, DEVICE_TO_DEVICE };
 
@@ -220,7 +227,7 @@ static int runtime_resolve(void *library, const char *file, const struct runtime
 	return 0;
 }
 
-/* What is the same for every such runtime; the vendor's file fills the rest. */
+/* The whole table; a vendor that has more than this puts it in. */
 static void runtime_fill(struct nvidia_driver *driver)
 {
 	*driver = (struct nvidia_driver){
@@ -228,6 +235,8 @@ static void runtime_fill(struct nvidia_driver *driver)
 		.error_string = error_string,
 		.device_count = rt.device_count,
 		.device_get = device_get,
+		.device_name = device_name,
+		.device_memory = device_memory,
 		.device_bdf = rt.device_bdf,
 		.device_attribute = device_attribute,
 		.context_retain = context_retain,
@@ -235,6 +244,10 @@ static void runtime_fill(struct nvidia_driver *driver)
 		.context_push = context_push,
 		.context_pop = context_pop,
 		.capture_mode = rt.capture_mode ? rt.capture_mode : no_capture_mode,
+		.mem_alloc = mem_alloc,
+		.mem_free = mem_free,
+		.mem_range = mem_range,
+		.pointer_attributes = pointer_attributes,
 		.host_register = rt.host_register,
 		.host_unregister = rt.host_unregister,
 		.copy_dtod = copy_dtod,
