@@ -295,7 +295,7 @@ API int cuDeviceGetPCIBusId(char *bdf, int len, int device)
 {
 	if (device < 0 || device >= device_total)
 		return INVALID_DEVICE;
-	snprintf(bdf, (size_t)len, "0000:%02X:00.0", 0x3b + devices[device] * 0x10);
+	snprintf(bdf, (size_t)len, "0000:%02X:00.0", FAKE_BUS + devices[device] * 0x10);
 	return fake_call("cuDeviceGetPCIBusId");
 }
 

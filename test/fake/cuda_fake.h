@@ -10,6 +10,11 @@
 
 #include "fakecuda.h"
 
+/* PCI bus of the first device; each further one is 16 on. */
+#ifndef FAKE_BUS
+#define FAKE_BUS 0x3b
+#endif
+
 #define API __attribute__((visibility("default")))
 
 enum {
