@@ -146,4 +146,27 @@ is 0 "$phx" check --sysfs "$sys"
 says '^PASS  device +device 0: driver nvidia has what phxfs-nvidia.ko needs$'
 says '^INFO  device +device 0: ACS of bridge 0000:3a:01.0 cannot be read.*cure: run phx check as root$'
 says '^WARN  device +device 0: IOMMU translates \(type DMA\).*cure: boot with iommu=pt$'
+
+# every vendor's functions, by their names
+needs() { # VENDOR DRIVER SYMBOL...
+	export LD_LIBRARY_PATH="$build/fake/$1:$build/fake" PHX_CONNECTOR="$1"
+	vendor=$1 driver=$2
+	shift 2
+	rm "$gpu/driver"
+	mkdir -p "$sys/bus/pci/drivers/$driver"
+	ln -s "../../../../../bus/pci/drivers/$driver" "$gpu/driver"
+	: >"$sys/kallsyms"
+	for symbol; do
+		is 0 "$phx" check --sysfs "$sys"
+		says "^INFO  device +device 0: $vendor, "
+		says "^WARN  device +device 0: driver $driver lacks $symbol: phxfs-$vendor.ko cannot use it.*cure: "
+		printf '0 T %s\t[%s]\n' "$symbol" "$driver" >>"$sys/kallsyms"
+	done
+	is 0 "$phx" check --sysfs "$sys"
+	says "^PASS  device +device 0: driver $driver has what phxfs-$vendor.ko needs$"
+}
+needs amd amdgpu amdkfd_query_rdma_interface
+needs huawei devdrv_device_driver hal_kernel_p2p_get_pages hal_kernel_p2p_put_pages
+needs metax metax metax_p2p_acquire_mem metax_p2p_get_mem metax_p2p_put_mem \
+	metax_p2p_get_bus_offset metax_p2p_get_page_size metax_p2p_release_mem
 finish
