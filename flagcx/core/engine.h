@@ -344,6 +344,8 @@ void p2p_pool_kick(struct p2p_path *path, bool small);
 /* Wait a moment for a task that was started on a path by taking part in the work. */
 void p2p_pool_help(struct p2p_path *path, struct p2p_task *task);
 void p2p_worker_command(struct p2p_worker *w, struct p2p_cmd *cmd);
+/* Something that its transport's arm() would see has come for a worker. */
+void p2p_worker_wake(struct p2p_worker *w);
 /* Hand a conn's paths to their workers; take one back. */
 void p2p_pool_start_path(struct p2p_path *path);
 void p2p_pool_stop_path(struct p2p_path *path);
@@ -438,6 +440,9 @@ struct p2p_xfer {
 	const size_t *size;      /* or */
 	const uint64_t *size64;
 	const FlagcxP2pRdmaDesc *desc;
+	/* Nobody collects it: this is told its end, with arg. It is queued, not kicked. */
+	void (*ended)(void *arg, int err);
+	void *arg;
 };
 
 /* Build and queue a task. *id 0: nothing to move. */

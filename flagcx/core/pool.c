@@ -42,6 +42,11 @@ static void wake(struct p2p_worker *w)
 		return; /* EAGAIN: the counter is full, so it wakes anyway */
 }
 
+void p2p_worker_wake(struct p2p_worker *w)
+{
+	wake(w);
+}
+
 void p2p_worker_command(struct p2p_worker *w, struct p2p_cmd *cmd)
 {
 	cmd->next = NULL;

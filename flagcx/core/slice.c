@@ -22,28 +22,3 @@ int p2p_cut_init(struct p2p_cut *cut, int policy, size_t slice_size, size_t frag
 		return -EINVAL;
 	}
 }
-
-size_t p2p_cut_next(const struct p2p_cut *cut, size_t left)
-{
-	size_t want = left;
-
-	if (left > cut->block && left - cut->block > cut->fragment)
-		want = cut->block;
-	return P2P_MIN(want, cut->limit);
-}
-
-size_t p2p_cut_count(const struct p2p_cut *cut, size_t len)
-{
-	size_t n = 0, step = P2P_MIN(cut->block, cut->limit);
-
-	/* whole steps first; the last slices are where the rules bite */
-	if (len > 3 * step) {
-		n = len / step - 2;
-		len -= n * step;
-	}
-	while (len) {
-		len -= p2p_cut_next(cut, len);
-		n++;
-	}
-	return n;
-}

@@ -35,8 +35,28 @@ struct p2p_cut {
 int p2p_cut_init(struct p2p_cut *cut, int policy, size_t slice_size, size_t fragment_limit,
 		 size_t port_limit);
 /* Length of the next slice when left bytes remain; left > 0. */
-size_t p2p_cut_next(const struct p2p_cut *cut, size_t left);
+static inline size_t p2p_cut_next(const struct p2p_cut *cut, size_t left)
+{
+	size_t want = left;
+
+	if (left > cut->block && left - cut->block > cut->fragment)
+		want = cut->block;
+	return want < cut->limit ? want : cut->limit;
+}
+
 /* How many slices a range of len bytes makes; 0 for 0. */
-size_t p2p_cut_count(const struct p2p_cut *cut, size_t len);
+static inline size_t p2p_cut_count(const struct p2p_cut *cut, size_t len)
+{
+	size_t step = cut->block < cut->limit ? cut->block : cut->limit, n = 0;
+
+	/* whole steps first; the last slices are where the rules bite */
+	if (len > 3 * step) {
+		n = len / step - 2;
+		len -= n * step;
+	}
+	for (; len; n++)
+		len -= p2p_cut_next(cut, len);
+	return n;
+}
 
 #endif /* P2P_SLICE_H */

@@ -47,6 +47,8 @@ static void finish(struct p2p_task *task)
 	if (err)
 		p2p_count(e, xfers_failed, 1);
 	p2p_uncount(e, in_flight, 1);
+	if (task->ended)
+		task->ended(task->arg, err);
 	atomic_store_explicit(&task->state, state, memory_order_release);
 	p2p_futex_wake_all(&task->state);
 	if (atomic_fetch_sub_explicit(&c->flights, 1, memory_order_acq_rel) == 1)

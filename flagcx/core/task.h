@@ -29,6 +29,8 @@ struct p2p_task {
 	uint32_t mrs;
 	uint64_t start_ns;
 	struct p2p_path *path;     /* a small one was started on it; NULL */
+	void (*ended)(void *arg, int err); /* told its end; NULL: its caller collects it */
+	void *arg;
 	_Atomic uint64_t left;     /* slices that have not ended */
 	_Atomic uint64_t failed;
 	_Atomic uint64_t bytes_done;

@@ -74,22 +74,41 @@ static int find_mr(struct p2p_task *task, const struct p2p_xfer *x, uint64_t i,
 	return 0;
 }
 
+/* Room for n more slices; nothing points into the array yet. */
+static int reserve(struct p2p_task *task, uint64_t *room, uint64_t n)
+{
+	uint64_t want = P2P_MAX(task->slices + n, *room + *room / 2);
+	void *bigger;
+
+	if (task->slices + n <= *room)
+		return 0;
+	if (want > SIZE_MAX / sizeof(*task->slice))
+		return -ENOMEM;
+	bigger = realloc(task->slice, want * sizeof(*task->slice));
+	if (!bigger)
+		return p2p_fail(-ENOMEM, "%llu slices", (unsigned long long)want);
+	task->slice = bigger;
+	*room = want;
+	return 0;
+}
+
 static void fill(struct p2p_task *task, const struct p2p_cut *cut, const struct p2p_xfer *x,
-		 uint64_t i, struct p2p_mr *mr, struct p2p_slice **at)
+		 uint64_t i, struct p2p_mr *mr)
 {
 	uint64_t left = size_at(x, i), off = 0;
+	const FlagcxP2pRdmaDesc *d = &x->desc[i];
 
 	while (left) {
 		size_t n = p2p_cut_next(cut, left);
 
-		*(*at)++ = (struct p2p_slice){
+		task->slice[task->slices++] = (struct p2p_slice){
 			.local_va = local_at(x, i) + off,
-			.remote_va = x->desc[i].addr + off,
+			.remote_va = d->addr + off,
 			.task = task,
 			.mr = mr,
 			.length = (uint32_t)n,
-			.rkey = x->desc[i].rkey,
-			.rid = x->desc[i].rid,
+			.rkey = d->rkey,
+			.rid = d->rid,
 			.entry = (uint32_t)i,
 			.device = (int16_t)mr->device,
 			.opcode = (uint8_t)x->opcode,
@@ -99,44 +118,44 @@ static void fill(struct p2p_task *task, const struct p2p_cut *cut, const struct 
 	}
 }
 
-/* Slices of every entry; *slices 0: there is nothing to move. */
+static int build_entry(struct p2p_task *task, const struct p2p_cut *cut, const struct p2p_xfer *x,
+		       uint64_t i, uint64_t *room)
+{
+	uint64_t size = size_at(x, i);
+	struct p2p_mr *mr = NULL;
+	int rc = check_entry(task->conn, x, i);
+
+	if (rc || !size)
+		return rc;
+	rc = find_mr(task, x, i, &mr);
+	if (rc)
+		return rc;
+	if (!covers(mr, local_at(x, i), size))
+		return p2p_fail(-EFAULT, "entry %llu: outside its registration",
+				(unsigned long long)i);
+	rc = reserve(task, room, p2p_cut_count(cut, size));
+	if (rc)
+		return rc;
+	fill(task, cut, x, i, mr);
+	task->bytes += size;
+	return 0;
+}
+
+/* Slices of every entry, in one pass over the caller's arrays; none: nothing is to be moved. */
 static int build(struct p2p_task *task, const struct p2p_xfer *x)
 {
 	struct p2p_conn *c = task->conn;
 	const FlagcxP2pGlobalConfig *g = &c->engine->config.g;
-	struct p2p_slice *at;
+	uint64_t room = 0;
 	struct p2p_cut cut;
 	int rc = p2p_cut_init(&cut, x->policy, g->sliceSize, g->fragmentLimit, c->slice_limit);
 
 	if (rc)
 		return p2p_fail(rc, "policy %d", x->policy);
-	for (uint64_t i = 0; i < x->n; i++) {
-		rc = check_entry(c, x, i);
-		if (rc)
-			return rc;
-		task->slices += p2p_cut_count(&cut, size_at(x, i));
-		task->bytes += size_at(x, i);
-	}
-	if (task->slices > SIZE_MAX / sizeof(*task->slice))
-		return -ENOMEM;
-	task->slice = malloc(P2P_MAX(task->slices, 1u) * sizeof(*task->slice));
-	if (!task->slice)
-		return p2p_fail(-ENOMEM, "%llu slices", (unsigned long long)task->slices);
-	at = task->slice;
-	for (uint64_t i = 0; i < x->n; i++) {
-		struct p2p_mr *mr = NULL;
-
-		if (!size_at(x, i))
-			continue;
-		rc = find_mr(task, x, i, &mr);
-		if (rc)
-			return rc;
-		if (!covers(mr, local_at(x, i), size_at(x, i)))
-			return p2p_fail(-EFAULT, "entry %llu: outside its registration",
-					(unsigned long long)i);
-		fill(task, &cut, x, i, mr, &at);
-	}
-	return 0;
+	rc = reserve(task, &room, x->n); /* mostly exactly so many */
+	for (uint64_t i = 0; i < x->n && !rc; i++)
+		rc = build_entry(task, &cut, x, i, &room);
+	return rc;
 }
 
 static void unbuild(struct p2p_task *task)
@@ -161,6 +180,16 @@ static bool is_small(const struct p2p_task *task)
 	return true;
 }
 
+/* In line. False: the conn broke just now, and the task has ended as those before it. */
+static bool queue(struct p2p_task *task, uint64_t slices)
+{
+	int rc = p2p_queue_push(task);
+
+	if (rc)
+		p2p_task_fail(task->slice, slices, rc);
+	return !rc;
+}
+
 /* Enter the task as collectable, flying; queue it. */
 static int launch(struct p2p_task *task, uint64_t *id)
 {
@@ -180,16 +209,17 @@ static int launch(struct p2p_task *task, uint64_t *id)
 	p2p_table_ref(&e->tasks, task->handle); /* the flight's */
 	atomic_fetch_add(&c->flights, 1);
 	p2p_count(e, in_flight, 1);
+	if (task->ended) {
+		queue(task, slices);
+		p2p_table_retire(&e->tasks, *id);
+		p2p_table_put(&e->tasks, *id); /* there is no caller to collect it */
+		return 0;
+	}
 	pthread_mutex_lock(&c->tasks_lock);
 	p2p_list_add_tail(&c->tasks, &task->conn_link);
 	pthread_mutex_unlock(&c->tasks_lock);
-	rc = p2p_queue_push(task);
-	if (rc) {
-		/* it broke just now: the task ends as those before it */
-		p2p_task_fail(task->slice, slices, rc);
-		return 0;
-	}
-	p2p_pool_kick(path, small);
+	if (queue(task, slices))
+		p2p_pool_kick(path, small);
 	return 0;
 }
 
@@ -206,6 +236,8 @@ int p2p_xfer_start(struct p2p_conn *c, const struct p2p_xfer *x, uint64_t *id)
 	task->conn = c;
 	task->opcode = (uint8_t)x->opcode;
 	task->start_ns = p2p_now_ns();
+	task->ended = x->ended;
+	task->arg = x->arg;
 	p2p_list_init(&task->conn_link);
 	p2p_list_init(&task->pend_link);
 	rc = build(task, x);
