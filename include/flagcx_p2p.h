@@ -43,6 +43,7 @@
  *   FLAGCX_P2P_STALL_MS=30000          no progress this long fails a transfer
  *   FLAGCX_P2P_ZEROCOPY=1              TCP sends without a copy from 64 KiB on: 0 never,
  *                                      1 to other hosts while the kernel can, 2 always
+ *   FLAGCX_P2P_SHARED_CQ=0             1: workers share the engine's completion queues
  *   FLAGCX_IB_HCA=                     RDMA devices, NAME[:PORT],...; ^ excludes, = is
  *                                      exact; empty: the nearest to the accelerator
  *   FLAGCX_IB_TIMEOUT=14               a packet is lost after 4.096 us x 2^this
@@ -250,6 +251,7 @@ typedef struct FlagcxP2pEngineOptions {
 	const char *secret;    /* as FLAGCX_P2P_SECRET; NULL: as that says */
 	int32_t device;        /* accelerator to advertise; -1: none */
 	uint32_t private_notifs; /* 1: only GetNotifsV takes this engine's notifications */
+	const char *hca;       /* as FLAGCX_IB_HCA; NULL: as that says */
 } FlagcxP2pEngineOptions;
 
 /**

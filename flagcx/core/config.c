@@ -103,6 +103,8 @@ static const struct row rows[] = {
 	{ "FLAGCX_P2P_ZEROCOPY", KIND_INT, 0, 2, 1, C(zerocopy),
 	  "TCP sends without a copy: 0 never, 1 to other hosts while the kernel can, 2 always",
 	  NULL },
+	{ "FLAGCX_P2P_SHARED_CQ", KIND_BOOL, 0, 1, 0, C(shared_cq),
+	  "workers share the engine's completion queues instead of having their own", NULL },
 	{ "FLAGCX_IB_HCA", KIND_TEXT, 0, sizeof(((struct p2p_config *)0)->hca), 0, C(hca),
 	  "RDMA devices as NAME[:PORT],...; ^ excludes, = is exact; empty: the nearest", NULL },
 	{ "FLAGCX_IB_TIMEOUT", KIND_INT, 1, 31, 14, C(ib_timeout),

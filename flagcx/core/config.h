@@ -22,6 +22,7 @@ struct p2p_config {
 	char secret[256];
 	char ifname[256];
 	char hca[256]; /* which RDMA devices */
+	bool shared_cq; /* completion queues of the engine's, not of each worker's */
 	int ib_timeout;
 	int ib_sl;
 	int ib_pkey;

@@ -111,12 +111,15 @@ static int read_options(struct p2p_engine *e, const FlagcxP2pEngineOptions *give
 			return p2p_fail(-EINVAL, "engine options: transport %s", o.transport);
 	}
 	if ((o.interface && strlen(o.interface) >= sizeof(e->config.ifname)) ||
-	    (o.secret && strlen(o.secret) >= sizeof(e->config.secret)))
-		return p2p_fail(-EINVAL, "engine options: interface or secret too long");
+	    (o.secret && strlen(o.secret) >= sizeof(e->config.secret)) ||
+	    (o.hca && strlen(o.hca) >= sizeof(e->config.hca)))
+		return p2p_fail(-EINVAL, "engine options: interface, secret or hca too long");
 	if (o.interface)
 		strcpy(e->config.ifname, o.interface); /* lengths checked above */
 	if (o.secret)
 		strcpy(e->config.secret, o.secret);
+	if (o.hca)
+		strcpy(e->config.hca, o.hca);
 	e->device = o.device;
 	e->private_notifs = o.private_notifs != 0;
 	return 0;

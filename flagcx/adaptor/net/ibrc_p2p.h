@@ -11,8 +11,9 @@
  *
  *   net     a process's view of the devices for one engine: one rail for each
  *           port in use
- *   worker  completion queues, with the worker's turn. A queue pair takes
- *           as many entries of one as it has work requests, so none overflows
+ *   worker  completion queues, with the worker's turn, or all workers' together.
+ *           A queue pair takes as many entries of one as it has work requests,
+ *           so none overflows
  *   path    a queue pair on one rail; everything on it with its worker's turn
  *
  * Work requests in flight are a ring. Every chain ends in a signalled one, and
@@ -37,6 +38,14 @@
 #define IB_TICK_MS 500u               /* how often paths with work are looked after */
 #define IB_PATIENCE 4u               /* times what all retries take without a completion */
 #define IB_SPIN_NS 20000u            /* completions come in crowds */
+#define IB_INBOX 4096u               /* completions that others polled for a worker */
+
+/* A path's id in a work request's: generation, worker, index with that worker. */
+#define IB_ID(generation, worker, index) \
+	((uint32_t)(generation) << 19 | (uint32_t)(worker) << 16 | (uint32_t)(index))
+#define IB_ID_WORKER(id) ((id) >> 16 & 7u)
+#define IB_ID_INDEX(id) ((id) & 0xffffu)
+#define IB_ID_GENERATIONS 0x1fffu
 
 /* --------------------------------------------------------------------- verbs */
 
@@ -91,6 +100,7 @@ struct ib_rail {
 	struct ibv_pd *pd;
 	struct ibv_device_attr attr;
 	uint32_t max_msg;
+	uint64_t speed;           /* Mbit/s */
 	struct p2p_source async;  /* worker 0 */
 	_Atomic int state;        /* enum ib_rail_state */
 	pthread_mutex_t lock;     /* of what a port's events change: */
@@ -110,13 +120,26 @@ struct ib_sick {
 	uint32_t qpn;
 };
 
+struct ib_channel {
+	struct p2p_source source;
+	struct p2p_net *net;
+	struct ibv_comp_channel *channel;
+};
+
 struct p2p_net {
 	struct p2p_engine *engine;
 	const struct ib_verbs *v;
 	bool strict;              /* FLAGCX_P2P_TRANSPORT=ibrc */
+	bool shared;              /* FLAGCX_P2P_SHARED_CQ */
 	unsigned int rails;
 	struct ib_rail rail[IB_RAILS_MAX];
 	struct ib_fatal fatal[P2P_WORKERS_MAX];
+
+	/* shared completion queues; cq_lock */
+	pthread_mutex_t cq_lock;
+	struct p2p_list cqs;
+	struct ib_channel channel[IB_RAILS_MAX];
+	struct ib_worker *iw[P2P_WORKERS_MAX]; /* whose inboxes are open */
 };
 
 /* Find the ports and open those to use: 0, or -errno with why. */
@@ -155,19 +178,13 @@ struct ib_cq {
 	bool armed;
 };
 
-struct ib_channel {
-	struct p2p_source source;
-	struct ib_worker *iw;
-	struct ibv_comp_channel *channel;
-};
-
 struct ib_worker {
 	struct p2p_worker *w;
 	struct p2p_net *net;
 	struct p2p_list cqs;
 	struct ib_channel channel[IB_RAILS_MAX];
-	struct ib_path **path;    /* by the low half of its id */
-	uint16_t *generation;     /* the high half */
+	struct ib_path **path;    /* by the index in its id */
+	uint16_t *generation;     /* the latest of each index */
 	uint32_t paths;
 	struct p2p_list pump;     /* paths with something to do after a poll */
 	unsigned int flying;      /* paths with work requests in flight or to be flushed */
@@ -182,6 +199,8 @@ struct ib_worker {
 	struct p2p_slice **aside[2]; /* of it, what goes by the stream, by opcode */
 	unsigned int asides[2];
 	struct ibv_wc *wc;
+	struct ibv_wc *inbox;     /* a ring of IB_INBOX; net->cq_lock */
+	uint32_t inbox_first, inbox_n; /* net->cq_lock */
 	bool own_stream;          /* the engine has no TCP transport of its own */
 	bool bound;               /* to the processors near the device */
 };
@@ -191,6 +210,8 @@ static inline struct ib_worker *ib_worker_of(struct p2p_worker *w)
 	return w->net_ctx[p2p_net_ibrc.slot];
 }
 
+void ib_shared_init(struct p2p_net *net);
+void ib_shared_fini(struct p2p_net *net);
 int ib_worker_init(struct p2p_net *net, struct p2p_worker *w);
 void ib_worker_exit(struct p2p_net *net, struct p2p_worker *w);
 int ib_poll(struct p2p_worker *w);
@@ -247,7 +268,7 @@ struct ib_path {
 
 	struct ibv_qp *qp;
 	struct ib_cq *cq;
-	uint32_t id;              /* high half of a work request's */
+	uint32_t id;              /* high half of a work request's; 0: none */
 	uint32_t psn;
 	uint32_t inline_max;
 	uint32_t epoch;           /* of qp, or of the next one */

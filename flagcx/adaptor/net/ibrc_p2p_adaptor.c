@@ -417,8 +417,11 @@ static int ib_open(struct p2p_engine *e, struct p2p_net **out, char *why, size_t
 	net->engine = e;
 	net->v = v;
 	net->strict = e->config.transport == P2P_TRANSPORT_IBRC;
+	net->shared = e->config.shared_cq;
+	ib_shared_init(net);
 	rc = ib_rails_open(net, why, size);
 	if (rc) {
+		ib_shared_fini(net);
 		free(net);
 		return rc;
 	}
@@ -431,6 +434,7 @@ static int ib_open(struct p2p_engine *e, struct p2p_net **out, char *why, size_t
 
 static void ib_close(struct p2p_net *net)
 {
+	ib_shared_fini(net);
 	ib_rails_close(net);
 	free(net);
 }

@@ -214,6 +214,7 @@ static int rail_open(struct ib_rail *rail, struct ibv_device *d, const struct ib
 	pthread_mutex_init(&rail->lock, NULL);
 	memcpy(rail->name, port->name, sizeof(rail->name));
 	rail->port = port->port;
+	rail->speed = port->speed;
 	rail->ctx = v->open_device(d);
 	if (!rail->ctx) {
 		rc = errno ? -errno : -EIO;

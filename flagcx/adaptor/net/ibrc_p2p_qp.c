@@ -147,7 +147,9 @@ static int take_id(struct ib_path *p)
 		iw->paths = cap;
 	}
 	iw->path[i] = p;
-	p->id = (uint32_t)++iw->generation[i] << 16 | i;
+	/* from 1 on: 0 is no id */
+	iw->generation[i] = (uint16_t)(iw->generation[i] % IB_ID_GENERATIONS + 1);
+	p->id = IB_ID(iw->generation[i], iw->w->index, i);
 	return 0;
 }
 
@@ -204,8 +206,8 @@ static void qp_free(struct ib_path *p)
 	if (p->qp)
 		iw->net->v->destroy_qp(p->qp);
 	p->qp = NULL;
-	if (p->id && iw->path[p->id & 0xffff] == p)
-		iw->path[p->id & 0xffff] = NULL;
+	if (p->id && iw->path[IB_ID_INDEX(p->id)] == p)
+		iw->path[IB_ID_INDEX(p->id)] = NULL;
 	p->id = 0;
 	if (p->cq)
 		ib_cq_give(iw, p->cq, p->depth);
@@ -422,7 +424,7 @@ void ib_qp_drop(struct ib_path *p)
 	/* nothing of the hardware's touches memory once it is destroyed */
 	p->iw->net->v->destroy_qp(p->qp);
 	p->qp = NULL;
-	p->iw->path[p->id & 0xffff] = NULL;
+	p->iw->path[IB_ID_INDEX(p->id)] = NULL;
 	ib_cq_poll(p->iw, cq);
 	ib_qp_drained(p);
 }

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A worker's completion queues. One takes as many queue pairs as it has
- * entries for all their work requests at once, since a queue pair that fails
- * completes every one; then the next is made. They share one channel a rail,
- * which wakes the worker.
+ * Completion queues. One takes as many queue pairs as it has entries for all
+ * their work requests at once, since a queue pair that fails completes every
+ * one; then the next is made. They share one channel a rail, which wakes the
+ * worker.
+ *
+ * Each worker has its own or, with FLAGCX_P2P_SHARED_CQ, the engine has them
+ * and any worker polls: what is another's goes into that one's inbox, in order,
+ * and wakes it. Lock: net->cq_lock guards the shared queues, their channels'
+ * state and the inboxes, a leaf.
  */
 #include "ibrc_p2p.h"
 
@@ -17,16 +22,38 @@
 
 /* ---------------------------------------------------------------------- queues */
 
-static void cq_ack(struct ib_worker *iw, struct ib_cq *cq)
+static void cq_ack(struct p2p_net *net, struct ib_cq *cq)
 {
 	if (cq->events)
-		iw->net->v->ack_cq_events(cq->cq, cq->events);
+		net->v->ack_cq_events(cq->cq, cq->events);
 	cq->events = 0;
+}
+
+static struct p2p_list *cqs_of(struct ib_worker *iw)
+{
+	return iw->net->shared ? &iw->net->cqs : &iw->cqs;
+}
+
+static void cqs_lock(struct ib_worker *iw)
+{
+	if (iw->net->shared)
+		pthread_mutex_lock(&iw->net->cq_lock);
+}
+
+static void cqs_unlock(struct ib_worker *iw)
+{
+	if (iw->net->shared)
+		pthread_mutex_unlock(&iw->net->cq_lock);
+}
+
+static struct ib_channel *channel_of(struct ib_worker *iw, unsigned int rail)
+{
+	return iw->net->shared ? &iw->net->channel[rail] : &iw->channel[rail];
 }
 
 static int cq_new(struct ib_worker *iw, struct ib_rail *rail, uint32_t least, struct ib_cq **out)
 {
-	struct ib_channel *ch = &iw->channel[rail->index];
+	struct ib_channel *ch = channel_of(iw, rail->index);
 	uint32_t cap = (uint32_t)iw->w->engine->config.g.sharedCqDepth;
 	struct ib_cq *cq;
 
@@ -46,16 +73,17 @@ static int cq_new(struct ib_worker *iw, struct ib_rail *rail, uint32_t least, st
 	}
 	cq->rail = rail;
 	cq->cap = cap;
-	p2p_list_add_tail(&iw->cqs, &cq->link);
+	p2p_list_add_tail(cqs_of(iw), &cq->link);
 	*out = cq;
 	return 0;
 }
 
-int ib_cq_take(struct ib_worker *iw, struct ib_rail *rail, uint32_t n, struct ib_cq **out)
+static int cq_take(struct ib_worker *iw, struct ib_rail *rail, uint32_t n, struct ib_cq **out)
 {
+	struct p2p_list *all = cqs_of(iw);
 	int rc;
 
-	for (struct p2p_list *i = iw->cqs.next; i != &iw->cqs; i = i->next) {
+	for (struct p2p_list *i = all->next; i != all; i = i->next) {
 		struct ib_cq *cq = p2p_list_entry(i, struct ib_cq, link);
 
 		if (cq->rail == rail && cq->cap - cq->used >= n) {
@@ -70,18 +98,34 @@ int ib_cq_take(struct ib_worker *iw, struct ib_rail *rail, uint32_t n, struct ib
 	return rc;
 }
 
-static void cq_free(struct ib_worker *iw, struct ib_cq *cq)
+int ib_cq_take(struct ib_worker *iw, struct ib_rail *rail, uint32_t n, struct ib_cq **out)
 {
-	p2p_list_del(&cq->link);
-	cq_ack(iw, cq);
-	iw->net->v->destroy_cq(cq->cq);
-	free(cq);
+	int rc;
+
+	cqs_lock(iw);
+	rc = cq_take(iw, rail, n, out);
+	cqs_unlock(iw);
+	return rc;
+}
+
+static void cqs_free(struct p2p_net *net, struct p2p_list *all)
+{
+	while (!p2p_list_empty(all)) {
+		struct ib_cq *cq = p2p_list_entry(all->next, struct ib_cq, link);
+
+		p2p_list_del(&cq->link);
+		cq_ack(net, cq);
+		net->v->destroy_cq(cq->cq);
+		free(cq);
+	}
 }
 
 void ib_cq_give(struct ib_worker *iw, struct ib_cq *cq, uint32_t n)
 {
 	/* an empty one stays for the next conn: making one takes its time */
+	cqs_lock(iw);
 	cq->used -= n;
+	cqs_unlock(iw);
 }
 
 /* ------------------------------------------------------------------ completions */
@@ -141,7 +185,7 @@ static void broken(struct ib_path *p, uint32_t seq, enum ibv_wc_status status)
 static void complete(struct ib_worker *iw, const struct ibv_wc *wc)
 {
 	uint32_t id = (uint32_t)(wc->wr_id >> 32), seq = (uint32_t)wc->wr_id;
-	uint32_t index = id & 0xffff;
+	uint32_t index = IB_ID_INDEX(id);
 	struct ib_path *p = index < iw->paths ? iw->path[index] : NULL;
 
 	/* one of a queue pair that is gone */
@@ -168,9 +212,82 @@ static void complete(struct ib_worker *iw, const struct ibv_wc *wc)
 		ib_qp_drained(p);
 }
 
+/* Entries of a shared queue into their workers' inboxes; workers: who got some. cq_lock held. */
+static int sort_one(struct ib_worker *iw, struct ib_cq *cq, uint32_t *workers)
+{
+	struct p2p_net *net = iw->net;
+	uint32_t most = (uint32_t)iw->w->engine->config.g.batchPollSize;
+	int n;
+
+	/* nothing is taken out that might find no room */
+	for (unsigned int i = 0; i < P2P_WORKERS_MAX; i++)
+		if (net->iw[i])
+			most = P2P_MIN(most, IB_INBOX - net->iw[i]->inbox_n);
+	n = most ? ibv_poll_cq(cq->cq, (int)most, iw->wc) : 0;
+	for (int i = 0; i < n; i++) {
+		unsigned int owner = IB_ID_WORKER((uint32_t)(iw->wc[i].wr_id >> 32));
+		struct ib_worker *to = net->iw[owner];
+
+		if (!to)
+			continue; /* it has ended, and its queue pairs before it */
+		to->inbox[(to->inbox_first + to->inbox_n++) % IB_INBOX] = iw->wc[i];
+		*workers |= 1u << owner;
+	}
+	return n;
+}
+
+/* Everything in the worker's inbox into its paths; how many. */
+static int take_inbox(struct ib_worker *iw)
+{
+	uint32_t most = (uint32_t)iw->w->engine->config.g.batchPollSize, n;
+	int total = 0;
+
+	do {
+		pthread_mutex_lock(&iw->net->cq_lock);
+		n = P2P_MIN(most, iw->inbox_n);
+		for (uint32_t i = 0; i < n; i++)
+			iw->wc[i] = iw->inbox[iw->inbox_first++ % IB_INBOX];
+		iw->inbox_n -= n;
+		pthread_mutex_unlock(&iw->net->cq_lock);
+		for (uint32_t i = 0; i < n; i++)
+			complete(iw, &iw->wc[i]);
+		total += (int)n;
+	} while (n);
+	return total;
+}
+
+/* One shared queue, or NULL: all of them. */
+static int poll_shared(struct ib_worker *iw, struct ib_cq *only)
+{
+	struct p2p_net *net = iw->net;
+	uint32_t workers = 0;
+
+	pthread_mutex_lock(&net->cq_lock);
+	for (struct p2p_list *i = net->cqs.next; i != &net->cqs; i = i->next) {
+		struct ib_cq *cq = p2p_list_entry(i, struct ib_cq, link);
+		int total = 0, n;
+
+		if (only ? cq != only : !cq->used)
+			continue;
+		do {
+			n = sort_one(iw, cq, &workers);
+			total += n > 0 ? n : 0;
+		} while (n > 0 && total < (int)cq->cap);
+	}
+	pthread_mutex_unlock(&net->cq_lock);
+	workers &= ~(1u << iw->w->index);
+	for (unsigned int i = 0; workers >> i; i++)
+		if (workers >> i & 1)
+			p2p_worker_wake(&iw->w->engine->worker[i]);
+	return take_inbox(iw);
+}
+
 int ib_cq_poll(struct ib_worker *iw, struct ib_cq *cq)
 {
 	int most = (int)iw->w->engine->config.g.batchPollSize, total = 0, n;
+
+	if (iw->net->shared)
+		return poll_shared(iw, cq);
 
 	do {
 		n = ibv_poll_cq(cq->cq, most, iw->wc);
@@ -196,7 +313,7 @@ static void pump_all(struct ib_worker *iw)
 static int poll_queues(struct ib_worker *iw)
 {
 	struct p2p_list *i, *next;
-	int n = 0;
+	int n = iw->net->shared ? poll_shared(iw, NULL) : 0;
 
 	for (i = iw->cqs.next; i != &iw->cqs; i = next) {
 		struct ib_cq *cq = p2p_list_entry(i, struct ib_cq, link);
@@ -215,7 +332,7 @@ int ib_poll(struct p2p_worker *w)
 	int n = iw->own_stream ? p2p_net_tcp.poll(w) : 0;
 	uint64_t now;
 
-	if (!iw->flying && p2p_list_empty(&iw->pump))
+	if (!iw->flying && p2p_list_empty(&iw->pump) && !iw->net->shared)
 		return n;
 	n += poll_queues(iw);
 	if (!iw->flying)
@@ -230,17 +347,20 @@ bool ib_arm(struct p2p_worker *w)
 {
 	struct ib_worker *iw = ib_worker_of(w);
 	bool own = iw->own_stream && p2p_net_tcp.arm(w);
+	struct p2p_list *all = cqs_of(iw);
 
 	/* also where nothing flies: a caller may post while the worker sleeps */
-	for (struct p2p_list *i = iw->cqs.next; i != &iw->cqs; i = i->next) {
+	cqs_lock(iw);
+	for (struct p2p_list *i = all->next; i != all; i = i->next) {
 		struct ib_cq *cq = p2p_list_entry(i, struct ib_cq, link);
 
 		if (!cq->used || cq->armed)
 			continue;
-		cq_ack(iw, cq);
+		cq_ack(iw->net, cq);
 		cq->armed = ibv_req_notify_cq(cq->cq, 0) == 0;
 		own |= !cq->armed;
 	}
+	cqs_unlock(iw);
 	/* what came before the request raises no event */
 	return poll_queues(iw) > 0 || own;
 }
@@ -251,11 +371,15 @@ static void on_channel(struct p2p_source *source, uint32_t events)
 	struct ibv_cq *raw;
 	void *context;
 
-	while (!ch->iw->net->v->get_cq_event(ch->channel, &raw, &context)) {
+	while (!ch->net->v->get_cq_event(ch->channel, &raw, &context)) {
 		struct ib_cq *cq = context;
 
+		if (ch->net->shared)
+			pthread_mutex_lock(&ch->net->cq_lock);
 		cq->armed = false;
 		cq->events++;
+		if (ch->net->shared)
+			pthread_mutex_unlock(&ch->net->cq_lock);
 	}
 }
 
@@ -324,22 +448,55 @@ static int tick_open(struct ib_worker *iw)
 
 /* --------------------------------------------------------------- start and end */
 
-static int channel_open(struct ib_worker *iw, struct ib_rail *rail)
+static int channel_make(struct p2p_net *net, struct ib_channel *ch, struct ib_rail *rail)
 {
-	struct ib_channel *ch = &iw->channel[rail->index];
-	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &ch->source };
-
-	ch->iw = iw;
+	ch->net = net;
 	ch->source.event = on_channel;
 	errno = 0;
-	ch->channel = iw->net->v->create_comp_channel(rail->ctx);
+	ch->channel = net->v->create_comp_channel(rail->ctx);
 	if (!ch->channel)
 		return errno ? -errno : -ENOMEM;
 	p2p_fd_track(ch->channel->fd);
-	if (fcntl(ch->channel->fd, F_SETFL, fcntl(ch->channel->fd, F_GETFL) | O_NONBLOCK) ||
-	    epoll_ctl(iw->w->epoll, EPOLL_CTL_ADD, ch->channel->fd, &ev))
-		return -errno;
-	return 0;
+	return fcntl(ch->channel->fd, F_SETFL,
+		     fcntl(ch->channel->fd, F_GETFL) | O_NONBLOCK) ?
+		       -errno :
+		       0;
+}
+
+static void channel_drop(struct p2p_net *net, struct ib_channel *ch)
+{
+	if (!ch->channel)
+		return;
+	p2p_fd_untrack(ch->channel->fd);
+	net->v->destroy_comp_channel(ch->channel);
+	ch->channel = NULL;
+}
+
+static int channel_open(struct ib_worker *iw, struct ib_rail *rail)
+{
+	struct ib_channel *ch = channel_of(iw, rail->index);
+	/* of a shared one, one sleeper is enough */
+	struct epoll_event ev = { .events = EPOLLIN | (iw->net->shared ? EPOLLEXCLUSIVE : 0),
+				  .data.ptr = &ch->source };
+	int rc = ch->channel ? 0 : channel_make(iw->net, ch, rail);
+
+	if (!rc && epoll_ctl(iw->w->epoll, EPOLL_CTL_ADD, ch->channel->fd, &ev))
+		rc = -errno;
+	return rc;
+}
+
+void ib_shared_init(struct p2p_net *net)
+{
+	p2p_list_init(&net->cqs);
+	pthread_mutex_init(&net->cq_lock, NULL);
+}
+
+void ib_shared_fini(struct p2p_net *net)
+{
+	cqs_free(net, &net->cqs);
+	for (unsigned int i = 0; i < IB_RAILS_MAX; i++)
+		channel_drop(net, &net->channel[i]);
+	pthread_mutex_destroy(&net->cq_lock);
 }
 
 static void iw_free(struct ib_worker *iw)
@@ -348,16 +505,16 @@ static void iw_free(struct ib_worker *iw)
 		epoll_ctl(iw->w->epoll, EPOLL_CTL_DEL, iw->tick_fd, NULL);
 		p2p_fd_close(iw->tick_fd);
 	}
-	while (!p2p_list_empty(&iw->cqs))
-		cq_free(iw, p2p_list_entry(iw->cqs.next, struct ib_cq, link));
-	for (unsigned int i = 0; i < IB_RAILS_MAX; i++) {
-		struct ibv_comp_channel *channel = iw->channel[i].channel;
+	pthread_mutex_lock(&iw->net->cq_lock);
+	iw->net->iw[iw->w->index] = NULL;
+	pthread_mutex_unlock(&iw->net->cq_lock);
+	cqs_free(iw->net, &iw->cqs);
+	for (unsigned int i = 0; i < iw->net->rails; i++) {
+		struct ib_channel *ch = channel_of(iw, i);
 
-		if (!channel)
-			continue;
-		epoll_ctl(iw->w->epoll, EPOLL_CTL_DEL, channel->fd, NULL);
-		p2p_fd_untrack(channel->fd);
-		iw->net->v->destroy_comp_channel(channel);
+		if (ch->channel)
+			epoll_ctl(iw->w->epoll, EPOLL_CTL_DEL, ch->channel->fd, NULL);
+		channel_drop(iw->net, &iw->channel[i]);
 	}
 	free(iw->path);
 	free(iw->generation);
@@ -366,6 +523,7 @@ static void iw_free(struct ib_worker *iw)
 	free(iw->aside[0]);
 	free(iw->aside[1]);
 	free(iw->wc);
+	free(iw->inbox);
 	free(iw);
 }
 
@@ -378,6 +536,11 @@ static int iw_arrays(struct ib_worker *iw)
 	iw->aside[0] = calloc(g->maxWrPerPost, sizeof(*iw->aside[0]));
 	iw->aside[1] = calloc(g->maxWrPerPost, sizeof(*iw->aside[1]));
 	iw->wc = calloc(g->batchPollSize, sizeof(*iw->wc));
+	if (iw->net->shared) {
+		iw->inbox = calloc(IB_INBOX, sizeof(*iw->inbox));
+		if (!iw->inbox)
+			return -ENOMEM;
+	}
 	return iw->wr && iw->sge && iw->aside[0] && iw->aside[1] && iw->wc ? 0 : -ENOMEM;
 }
 
@@ -406,6 +569,9 @@ int ib_worker_init(struct p2p_net *net, struct p2p_worker *w)
 		iw_free(iw);
 		return rc;
 	}
+	pthread_mutex_lock(&net->cq_lock);
+	net->iw[w->index] = iw;
+	pthread_mutex_unlock(&net->cq_lock);
 	w->net_ctx[p2p_net_ibrc.slot] = iw;
 	return 0;
 }
