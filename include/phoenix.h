@@ -256,6 +256,19 @@ struct phxfs_pointer_info {
  */
 int phxfs_pointer_info(const void *addr, size_t len, struct phxfs_pointer_info *info);
 
+/**
+ * phxfs_export_dmabuf - a dma-buf of device memory, for RDMA devices
+ * @device_id: whose memory it is
+ * @addr: device memory
+ * @len: bytes
+ * @fd: OUT: close() it; who has imported it keeps the memory
+ * @offset: OUT: where @addr lies in the dma-buf
+ *
+ * Return: 0; -EOPNOTSUPP: the device's runtime exports none; -ENODEV; -EINVAL: NULL,
+ * or not memory that the runtime exports; or the runtime's own error.
+ */
+int phxfs_export_dmabuf(int device_id, const void *addr, size_t len, int *fd, uint64_t *offset);
+
 struct phxfs_device_info {
 	uint32_t size;          /* IN: sizeof(struct phxfs_device_info) */
 	int32_t mode;           /* enum phxfs_mode */

@@ -557,6 +557,27 @@ int phxfs_pointer_device(const void *addr)
 	return phx_fail(-ENOENT, "pointer_device", NULL, "%p is plain host memory", addr);
 }
 
+int phxfs_export_dmabuf(int device_id, const void *addr, size_t len, int *fd, uint64_t *offset)
+{
+	struct phx_device *dev;
+	uint64_t at;
+	int err, got = -1;
+
+	phx_init();
+	dev = phx_device_find(device_id);
+	if (!dev)
+		return phx_device_missing(device_id, "export_dmabuf");
+	if (!addr || !len || !fd || !offset || len > UINTPTR_MAX - (uintptr_t)addr)
+		return phx_fail(-EINVAL, "export_dmabuf", NULL, "%zu bytes at %p", len, addr);
+	err = dev->ops->export_dmabuf(device_id, addr, len, &got, &at);
+	if (err)
+		return phx_fail(err, "export_dmabuf", NULL, "%zu bytes at %p of device %d%s", len,
+				addr, device_id, devconn_detail(err));
+	*fd = got;
+	*offset = at;
+	return 0;
+}
+
 static int copy(int device_id, void *dst, const void *src, size_t n, const char *step, bool to)
 {
 	struct phx_device *dev;

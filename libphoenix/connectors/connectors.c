@@ -87,6 +87,7 @@ const struct devconn_ops bare_connector = {
 	.pointer_device = bare_pointer,
 	.host_alloc = devconn_host_alloc,
 	.host_free = devconn_host_free,
+	.export_dmabuf = devconn_no_export,
 	.memcpy_dtod = devconn_no_copy,
 	.memcpy_htod = devconn_no_copy,
 	.memcpy_dtoh = devconn_no_copy,
@@ -122,6 +123,11 @@ int devconn_no_alloc(int device, size_t len, void **addr)
 }
 
 int devconn_no_free(int device, void *addr, size_t len)
+{
+	return -EOPNOTSUPP;
+}
+
+int devconn_no_export(int device, const void *addr, size_t len, int *fd, uint64_t *offset)
 {
 	return -EOPNOTSUPP;
 }

@@ -64,6 +64,12 @@ struct devconn_ops {
 	int (*host_alloc)(int device, size_t len, void **addr);
 	int (*host_free)(int device, void *addr, size_t len);
 
+	/*
+	 * A dma-buf of device memory, for RDMA: *@fd is the caller's to close, @addr lies
+	 * at *@offset in it. -EOPNOTSUPP: the vendor's runtime makes none.
+	 */
+	int (*export_dmabuf)(int device, const void *addr, size_t len, int *fd, uint64_t *offset);
+
 	/* Copies that are complete on return. */
 	int (*memcpy_dtod)(int device, void *dst, const void *src, size_t n);
 	int (*memcpy_htod)(int device, void *dst, const void *src, size_t n);
@@ -119,6 +125,7 @@ int devconn_host_free(int device, void *addr, size_t len);
 /* For the slots that a vendor lacks; each returns -EOPNOTSUPP or does nothing. */
 int devconn_no_alloc(int device, size_t len, void **addr);
 int devconn_no_free(int device, void *addr, size_t len);
+int devconn_no_export(int device, const void *addr, size_t len, int *fd, uint64_t *offset);
 int devconn_no_copy(int device, void *dst, const void *src, size_t n);
 int devconn_no_copy_async(int device, int slot, void *dst, const void *src, size_t n);
 int devconn_no_queue_sync(int device, int slot);

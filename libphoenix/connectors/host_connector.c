@@ -123,6 +123,7 @@ const struct devconn_ops host_connector = {
 	.pointer_device = pointer_device,
 	.host_alloc = mem_alloc,
 	.host_free = mem_free,
+	.export_dmabuf = devconn_no_export,
 	.memcpy_dtod = copy,
 	.memcpy_htod = copy,
 	.memcpy_dtoh = copy,

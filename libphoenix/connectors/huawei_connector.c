@@ -296,6 +296,7 @@ const struct devconn_ops huawei_connector = {
 	.pointer_device = pointer_device,
 	.host_alloc = host_alloc,
 	.host_free = host_free,
+	.export_dmabuf = devconn_no_export,
 	.memcpy_dtod = huawei_copy_dtod,
 	.memcpy_htod = huawei_copy_htod,
 	.memcpy_dtoh = huawei_copy_dtoh,

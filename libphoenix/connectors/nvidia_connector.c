@@ -26,6 +26,7 @@
 
 #define DEVICE_PAGE 65536UL
 #define HUGE_PAGE (2UL << 20)
+#define HOST_PAGE 4096UL
 #define MAX_CARDS 64
 
 static struct nvidia_card cards[MAX_CARDS];
@@ -386,6 +387,25 @@ int nvidia_pin(size_t len, void **addr)
 	return 0;
 }
 
+/* The driver exports whole pages of the host's size. */
+static int export_dmabuf(int device, const void *addr, size_t len, int *fd, uint64_t *offset)
+{
+	uintptr_t first = (uintptr_t)addr & ~(HOST_PAGE - 1);
+	uintptr_t end = ((uintptr_t)addr + len + HOST_PAGE - 1) & ~(HOST_PAGE - 1);
+	struct nvidia_visit visit;
+	int err, result;
+
+	if (!nvidia_driver.mem_export)
+		return -EOPNOTSUPP;
+	err = nvidia_enter(device, &visit);
+	if (err)
+		return err;
+	result = nvidia_driver.mem_export(fd, first, end - first, CU_RANGE_DMA_BUF_FD, 0);
+	nvidia_leave(&visit);
+	*offset = (uintptr_t)addr - first;
+	return result ? nvidia_fail(result, "cuMemGetHandleForAddressRange") : 0;
+}
+
 static int host_alloc(int device, size_t len, void **addr)
 {
 	struct nvidia_visit visit;
@@ -429,6 +449,7 @@ const struct devconn_ops nvidia_connector = {
 	.pointer_device = pointer_device,
 	.host_alloc = host_alloc,
 	.host_free = host_free,
+	.export_dmabuf = export_dmabuf,
 	.memcpy_dtod = nvidia_copy_dtod,
 	.memcpy_htod = nvidia_copy_htod,
 	.memcpy_dtoh = nvidia_copy_dtoh,

@@ -69,6 +69,8 @@ static int resolve(void *library, char *text, size_t size)
 		}
 		*symbols[i].slot = found;
 	}
+	nvidia_driver.mem_export = (int (*)(void *, uintptr_t, size_t, int, unsigned long long))
+		dlsym(library, "cuMemGetHandleForAddressRange");
 	return 0;
 }
 

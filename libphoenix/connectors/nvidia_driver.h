@@ -38,6 +38,7 @@
 #define CU_WAIT_VALUE_GEQ 0U
 #define CU_WRITE_VALUE_DEFAULT 0U
 #define CU_CAPTURE_MODE_RELAXED 2
+#define CU_RANGE_DMA_BUF_FD 1
 
 struct cu_context;
 struct cu_stream;
@@ -65,6 +66,9 @@ struct nvidia_driver {
 	int (*mem_alloc)(uintptr_t *addr, size_t len);
 	int (*mem_free)(uintptr_t addr);
 	int (*mem_range)(uintptr_t *base, size_t *len, uintptr_t addr);
+	/* From CUDA 11.7 on; NULL: older, or another vendor's. */
+	int (*mem_export)(void *handle, uintptr_t addr, size_t len, int kind,
+			  unsigned long long flags);
 	int (*pointer_attributes)(unsigned int n, int *attributes, void **out, uintptr_t addr);
 	int (*host_register)(void *addr, size_t len, unsigned int flags);
 	int (*host_unregister)(void *addr);

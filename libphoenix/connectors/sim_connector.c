@@ -294,6 +294,7 @@ const struct devconn_ops sim_connector = {
 	.pointer_device = pointer_device,
 	.host_alloc = devconn_host_alloc,
 	.host_free = devconn_host_free,
+	.export_dmabuf = devconn_no_export,
 	.memcpy_dtod = copy_dtod,
 	.memcpy_htod = copy_htod,
 	.memcpy_dtoh = copy_dtoh,

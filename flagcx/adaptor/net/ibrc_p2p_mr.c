@@ -17,16 +17,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ACCESS_ALL \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
 #define DEVICE_PAGE 65536u /* what the library registers whole ones of */
 
-/* Where a range is registered from: host is its place in this process. */
+/* Where a range is registered from: its place in this process or, with fd, in a dma-buf. */
 struct source {
 	void *host;
 	uint64_t base, size;
+	int fd;
+	uint64_t offset;
 };
+
+#define FROM_HOST(at, base_, size_) \
+	((struct source){ .host = (at), .base = (base_), .size = (size_), .fd = -1 })
 
 static void drop_all(struct p2p_net *net, struct ib_mr *m)
 {
@@ -41,6 +47,9 @@ static struct ibv_mr *reg_piece(struct ib_rail *rail, const struct source *s, ui
 	const struct ib_verbs *v = rail->net->v;
 	uint8_t *from = (uint8_t *)s->host + off;
 
+	if (s->fd >= 0)
+		return v->reg_dmabuf_mr(rail->pd, s->offset + off, len, s->base + off, s->fd,
+					access);
 	/* the address that peers name is the registration's own, wherever it is mapped */
 	if ((uint64_t)(uintptr_t)s->host == s->base)
 		return v->reg_mr(rail->pd, from, len, access);
@@ -107,12 +116,29 @@ static int reg_host(struct p2p_net *net, struct ib_mr *m, const struct source *s
 	return rc ? reg_all(net, m, s, IBV_ACCESS_REMOTE_READ) ? rc : 0 : 0;
 }
 
+/* The device's library exports it. */
+static int reg_dmabuf(struct p2p_net *net, struct ib_mr *m, const struct p2p_mr *mr)
+{
+	struct source s = { .base = mr->base, .size = mr->size, .fd = -1 };
+	int rc;
+
+	if (!net->v->reg_dmabuf_mr)
+		return -ENOSYS;
+	rc = phxfs_export_dmabuf(mr->device, (void *)(uintptr_t)mr->base, mr->size, &s.fd,
+				 &s.offset);
+	if (rc)
+		return rc;
+	rc = reg_all(net, m, &s, ACCESS_ALL);
+	close(s.fd); /* the registrations keep what it stands for */
+	return rc;
+}
+
 /* The kernel module's mapping of device memory, whole device pages of it. */
 static int reg_mapping(struct p2p_net *net, struct ib_mr *m, const struct p2p_mr *mr)
 {
 	uint64_t base = mr->base & ~(uint64_t)(DEVICE_PAGE - 1);
 	uint64_t end = (mr->base + mr->size + DEVICE_PAGE - 1) & ~(uint64_t)(DEVICE_PAGE - 1);
-	struct source s = { .base = mr->base, .size = mr->size };
+	struct source s = FROM_HOST(NULL, mr->base, mr->size);
 	void *mapping = NULL;
 	int rc;
 
@@ -149,13 +175,17 @@ static void unmap(const struct p2p_mr *mr)
 
 static void reg_device(struct p2p_net *net, struct ib_mr *m, const struct p2p_mr *mr)
 {
-	struct source s = { (void *)(uintptr_t)mr->base, mr->base, mr->size };
+	struct source s = FROM_HOST((void *)(uintptr_t)mr->base, mr->base, mr->size);
 	char *reason = m->base.reason;
 	size_t size = sizeof(m->base.reason);
 	int rc;
 
-	/* no library of an accelerator exports a range to us yet */
-	note(reason, size, "dmabuf", -EOPNOTSUPP);
+	rc = reg_dmabuf(net, m, mr);
+	if (!rc) {
+		m->base.path = "dmabuf";
+		return;
+	}
+	note(reason, size, "dmabuf", rc);
 	rc = reg_mapping(net, m, mr);
 	if (!rc) {
 		m->base.path = "full";
@@ -174,7 +204,7 @@ static void reg_device(struct p2p_net *net, struct ib_mr *m, const struct p2p_mr
 
 int ib_mr_reg(struct p2p_net *net, const struct p2p_mr *mr, struct p2p_mr_net **out)
 {
-	struct source s = { (void *)(uintptr_t)mr->base, mr->base, mr->size };
+	struct source s = FROM_HOST((void *)(uintptr_t)mr->base, mr->base, mr->size);
 	struct ib_mr *m = mr_new(net, mr);
 	int rc;
 
