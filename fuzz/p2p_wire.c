@@ -11,6 +11,7 @@
  * Registrations have fixed addresses and keys, so that inputs can reach them.
  * With P2P_SEEDS=DIR inputs to start from are written there.
  */
+#include "ibrc_p2p.h"
 #include "net_adaptor.h"
 #include "tcp_p2p.h"
 
@@ -98,10 +99,31 @@ static void put_msg(FILE *f, uint16_t type, uint16_t flags, const void *payload,
 	fwrite(payload, 1, len, f);
 }
 
+/* Keys of two regions, the first told twice: on two rails in three pieces, then on one. */
+static void put_keys(FILE *f)
+{
+	static const struct p2p_keys_head heads[] = {
+		{ MEM_ADDR, 10000, 4096, RKEY, 5, 2, 3 },
+		{ MEM_ADDR, 10000, 10000, RKEY, 5, 1, 1 },
+		{ MEM_ADDR + 20000, 8192, 4096, RKEY + 1, 300, 8, 2 },
+	};
+	uint8_t buf[P2P_KEYS_HEAD + 4 * 16];
+
+	for (size_t i = 0; i < P2P_ARRAY_SIZE(heads); i++) {
+		uint32_t keys = (uint32_t)heads[i].rails * heads[i].pieces;
+
+		p2p_keys_head_encode(&heads[i], buf);
+		for (uint32_t k = 0; k < keys; k++)
+			p2p_u32_encode(0x100 * k, buf + P2P_KEYS_HEAD + 4 * k);
+		put_msg(f, P2P_MSG_REGION_KEYS, 0, buf, P2P_KEYS_HEAD + 4 * keys);
+	}
+}
+
 static void seeds(const char *dir)
 {
 	struct p2p_region region = { MEM_ADDR, 4096, RKEY, 5 };
-	uint8_t buf[64] = { 0 };
+	struct ib_note note = { .kind = IB_NOTE_OFFER, .mtu = 1024, .epoch = 1, .qpn = 17 };
+	uint8_t buf[P2P_FRAME_NOTE_SIZE] = { 0 };
 	FILE *f;
 
 	mkdir(dir, 0777);
@@ -130,6 +152,17 @@ static void seeds(const char *dir)
 	p2p_notif_head_encode(&(struct p2p_notif_head){ 4, 20 }, buf);
 	put_msg(f, P2P_MSG_NOTIF, P2P_MSG_F_FIRST, buf, P2P_NOTIF_HEAD + 10);
 	put_msg(f, P2P_MSG_NOTIF, P2P_MSG_F_LAST, buf, 14);
+	fclose(f);
+	f = seed_open(dir, "keys", 3);
+	put_keys(f);
+	p2p_u32_encode(5, buf);
+	p2p_u32_encode(RKEY, buf + 4);
+	put_msg(f, P2P_MSG_REGION_DEL, 0, buf, 8);
+	put_keys(f);
+	fclose(f);
+	f = seed_open(dir, "note", 0);
+	ib_note_encode(&note, buf);
+	fwrite(buf, 1, sizeof(buf), f);
 	fclose(f);
 	f = seed_open(dir, "decoders", 0);
 	for (int i = 0; i < 200; i++)
@@ -204,6 +237,8 @@ static void decoders(const uint8_t *data, size_t size)
 	struct p2p_frame_header h;
 	struct p2p_frame_desc d;
 	struct p2p_frame_bad b;
+	struct p2p_keys_head k;
+	struct ib_note note;
 	char text[257] = "", host[64];
 	int port;
 
@@ -218,6 +253,15 @@ static void decoders(const uint8_t *data, size_t size)
 	p2p_msg_decode(buf, &m);
 	p2p_region_decode(buf, &r);
 	p2p_notif_head_decode(buf, &n);
+	size = P2P_MIN(size, sizeof(buf));
+	if (!p2p_keys_head_decode(buf, size, &k))
+		need(P2P_KEYS_HEAD + 4ul * k.rails * k.pieces == size, "keys");
+	if (!ib_note_decode(buf, &note)) {
+		uint8_t back[P2P_FRAME_NOTE_SIZE];
+
+		ib_note_encode(&note, back);
+		need(!memcmp(back, buf, sizeof(back)), "note");
+	}
 	if (!p2p_frame_decode(buf, &h))
 		need(p2p_frame_meta(&h) <= P2P_FRAME_SLICES * P2P_FRAME_DESC, "frame");
 	p2p_frame_desc_decode(buf, &d);
@@ -298,6 +342,30 @@ static void stream(const uint8_t *data, size_t size, bool answers)
 	p2p_conn_destroy(c);
 }
 
+/* What was told of keys: each found by what it says of itself, and every key there. */
+static void keys_hold_together(struct p2p_key_table *t)
+{
+	uint32_t sum = 0;
+
+	p2p_keys_hold(t);
+	for (uint32_t i = 0; i < t->cap; i++) {
+		const struct p2p_keyset *set = t->set[i];
+		const struct p2p_keys_head *h = set ? &set->head : NULL;
+
+		if (!h)
+			continue;
+		need(p2p_keys_find(t, h->rid, h->rkey, h->base, h->size) == set, "keys are lost");
+		need(!p2p_keys_find(t, h->rid, h->rkey, h->base, h->size + 1), "too far");
+		/* where a post looks: the last byte's */
+		need((h->size - 1) / h->step < h->pieces, "a piece is missing");
+		for (uint32_t k = 0; k < (uint32_t)h->rails * h->pieces; k++)
+			sum += set->key[k];
+	}
+	p2p_keys_release(t);
+	/* so that the reads are made */
+	__asm__ volatile("" : : "r"(sum));
+}
+
 static void control(const uint8_t *data, size_t size)
 {
 	struct p2p_conn *c = conn_new();
@@ -314,6 +382,7 @@ static void control(const uint8_t *data, size_t size)
 		drain(theirs);
 	}
 	need(rc != 0, "the end of the session was not seen");
+	keys_hold_together(&c->keys);
 	while (flagcxP2pEngineGetNotifsV(p2p_handle_pointer(engine->handle), &n, 1) > 0)
 		flagcxP2pNotifFree(&n);
 	close(theirs);
