@@ -89,6 +89,7 @@ struct block {
 	uintptr_t base;
 	size_t len;
 	char *backing;     /* where the bytes are; device memory's base is PROT_NONE */
+	int fd;            /* of the bytes, with FAKE_CUDA_DMABUF; else 0 */
 	bool host;
 	bool piece;        /* mapped into a range that was reserved */
 	int device;

@@ -4,10 +4,13 @@
  * cannot touch, and its bytes lie elsewhere; small ones begin 512 bytes behind
  * a large page, as the real driver packs them.
  */
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "cuda_fake.h"
 
@@ -47,6 +50,19 @@ static void *map(size_t len, int protection)
 	return at == MAP_FAILED ? NULL : at;
 }
 
+/* Bytes that can be exported. Only where that is asked for: it costs a descriptor. */
+static void *map_file(size_t len, int *fd)
+{
+	void *at = NULL;
+
+	*fd = memfd_create("fake-cuda", MFD_CLOEXEC);
+	if (*fd < 0)
+		return NULL;
+	if (!ftruncate(*fd, (off_t)len))
+		at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, *fd, 0);
+	return at == MAP_FAILED ? NULL : at;
+}
+
 static void add(struct block *b)
 {
 	b->id = next_id++;
@@ -65,6 +81,8 @@ static void drop(struct block *b)
 		used[b->device] -= b->len;
 		munmap(b->backing, b->len);
 	}
+	if (b->fd > 0)
+		close(b->fd);
 	if (b->map)
 		munmap(b->map, b->map_len);
 	free(b);
@@ -90,7 +108,8 @@ static int alloc_on(int device, size_t len, uintptr_t *addr)
 	b->device = device;
 	b->map_len = len + 2 * LARGE_PAGE;
 	b->map = map(b->map_len, PROT_NONE);
-	b->backing = map(len, PROT_READ | PROT_WRITE);
+	b->backing = getenv("FAKE_CUDA_DMABUF") ? map_file(len, &b->fd) :
+						  map(len, PROT_READ | PROT_WRITE);
 	if (!b->map || !b->backing) {
 		free(b);
 		return OUT_OF_MEMORY;
@@ -381,6 +400,43 @@ API int cuMemSetAccess(uintptr_t addr, size_t len, const void *access, size_t co
 }
 
 /* --------------------------------------------------------------- pointers */
+
+/*
+ * A file with the bytes stands for the dma-buf. The place of its descriptor, which
+ * goes with it, says where the range begins.
+ */
+API int cuMemGetHandleForAddressRange(void *handle, uintptr_t addr, size_t len, int kind,
+				      unsigned long long flags)
+{
+	int result = fake_call("cuMemGetHandleForAddressRange");
+	char path[64];
+	struct block *b;
+	int fd = -1;
+
+	if (!result)
+		result = fake_context_error(fake_current());
+	if (result)
+		return result;
+	if (kind != 1 || flags || (addr | len) & 4095)
+		return INVALID_VALUE;
+	pthread_mutex_lock(&fake_lock);
+	b = fake_find(addr);
+	if (!b || b->host || !b->fd)
+		result = b && !b->host ? NOT_SUPPORTED : INVALID_VALUE;
+	else if (addr - b->base > b->len || len > b->len - (addr - b->base))
+		result = INVALID_VALUE;
+	if (!result) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", b->fd);
+		fd = open(path, O_RDWR | O_CLOEXEC); /* with a place of its own */
+		result = fd < 0 || lseek(fd, (off_t)(addr - b->base), SEEK_SET) < 0 ?
+				 OUT_OF_MEMORY :
+				 0;
+	}
+	pthread_mutex_unlock(&fake_lock);
+	if (!result)
+		*(int *)handle = fd;
+	return result;
+}
 
 API int cuMemGetAddressRange_v2(uintptr_t *base, size_t *len, uintptr_t addr)
 {

@@ -18,6 +18,13 @@
  *
  * phx_verbs_fail(text) sets that anew, phx_verbs_event(type) raises an event on
  * every device of the process, phx_verbs_calls(name) counts.
+ *
+ * phx_verbs_hold(1) lets no queue pair begin a request and phx_verbs_hold(2) no
+ * completion be seen, until phx_verbs_hold(0); phx_verbs_held("sq") are the requests
+ * in send queues, phx_verbs_held("cq") the completions in completion queues.
+ *
+ * phx_verbs_seen(name) is the largest value of an attribute that was asked for: mtu
+ * retry timeout tc sl pkey gid port sge inline send_wr cqe chain poll reads.
  */
 #include "verbs_fake.h"
 
@@ -29,6 +36,9 @@
 void phx_verbs_fail(const char *text);
 void phx_verbs_event(int type);
 long phx_verbs_calls(const char *name);
+void phx_verbs_hold(int what);
+long phx_verbs_held(const char *where);
+long phx_verbs_seen(const char *name);
 
 /* --------------------------------------------------------------------- faults */
 
@@ -94,6 +104,34 @@ int verbs_fault(const char *name)
 	}
 	pthread_mutex_unlock(&fault_lock);
 	return rc;
+}
+
+static struct {
+	char name[16];
+	long value;
+} saw[32]; /* fault_lock */
+
+static long see(const char *name, long value)
+{
+	int i = 0;
+
+	pthread_mutex_lock(&fault_lock);
+	while (saw[i].name[0] && strcmp(saw[i].name, name))
+		i++;
+	snprintf(saw[i].name, sizeof(saw[i].name), "%s", name);
+	value = saw[i].value = value > saw[i].value ? value : saw[i].value;
+	pthread_mutex_unlock(&fault_lock);
+	return value;
+}
+
+void verbs_see(const char *name, long value)
+{
+	see(name, value);
+}
+
+long phx_verbs_seen(const char *name)
+{
+	return see(name, 0);
 }
 
 void verbs_die(const char *what)
@@ -309,6 +347,43 @@ void phx_verbs_event(int type)
 	pthread_mutex_unlock(&all_lock);
 }
 
+/* --------------------------------------------------------------------- holding */
+
+_Atomic int verbs_holds;
+_Atomic long verbs_completions;
+
+void phx_verbs_hold(int what)
+{
+	verbs_holds = what;
+	/* who armed a queue whose completions were not to be seen hears of them now */
+	if (!(what & VERBS_HOLD_POLL))
+		verbs_notify_all();
+}
+
+long phx_verbs_held(const char *where)
+{
+	long n = 0;
+
+	if (strcmp(where, "sq"))
+		return verbs_completions;
+	pthread_mutex_lock(&all_lock);
+	for (int i = 0; i < CONTEXTS_MAX; i++) {
+		struct context *c = contexts[i];
+
+		if (!c)
+			continue;
+		pthread_mutex_lock(&c->lock);
+		for (struct qp *q = c->qps; q; q = q->next) {
+			pthread_mutex_lock(&q->lock);
+			n += (long)(q->head - q->retired);
+			pthread_mutex_unlock(&q->lock);
+		}
+		pthread_mutex_unlock(&c->lock);
+	}
+	pthread_mutex_unlock(&all_lock);
+	return n;
+}
+
 int ibv_get_async_event(struct ibv_context *ctx, struct ibv_async_event *event)
 {
 	struct context *c = (struct context *)ctx;
@@ -346,6 +421,15 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	return 0;
 }
 
+/* Could its pages be pinned? An accelerator's cannot, but by its own driver's help. */
+static bool readable(void *addr)
+{
+	char byte;
+	struct iovec to = { &byte, 1 }, from = { addr, 1 };
+
+	return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1;
+}
+
 static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
 	struct context *c = (struct context *)pd->context;
@@ -353,6 +437,10 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t
 	struct mr *m;
 	uint32_t i = 0;
 
+	if (!readable(addr)) {
+		errno = EFAULT;
+		return NULL;
+	}
 	if (max && length > strtoull(max, NULL, 0)) {
 		errno = EINVAL;
 		return NULL;
@@ -391,6 +479,33 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uin
 	return rc ? NULL : reg(pd, addr, length, iova, access);
 }
 
+/* A file stands for the dma-buf, which begins at the place of its descriptor. */
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
+				 int fd, int access)
+{
+	int rc = verbs_fault("reg_dmabuf_mr");
+	off_t start = rc ? 0 : lseek(fd, 0, SEEK_CUR);
+	uint64_t first = ((uint64_t)start + offset) & ~4095ull;
+	size_t before = (size_t)((uint64_t)start + offset - first);
+	struct ibv_mr *mr;
+	void *at;
+
+	errno = rc ? rc : errno;
+	if (rc || start < 0)
+		return NULL;
+	at = mmap(NULL, before + length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)first);
+	if (at == MAP_FAILED)
+		return NULL;
+	mr = reg(pd, (char *)at + before, length, iova, access);
+	if (!mr) {
+		munmap(at, before + length);
+		return NULL;
+	}
+	((struct mr *)mr)->map = at;
+	((struct mr *)mr)->map_len = before + length;
+	return mr;
+}
+
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	struct context *c = (struct context *)mr->context;
@@ -401,6 +516,8 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	while (m->users)
 		pthread_cond_wait(&c->idle, &c->lock);
 	pthread_mutex_unlock(&c->lock);
+	if (m->map)
+		munmap(m->map, m->map_len);
 	free(m);
 	return 0;
 }
@@ -456,6 +573,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_context,
 	errno = rc ? rc : errno;
 	if (!cq)
 		return NULL;
+	verbs_see("cqe", cqe);
 	pthread_mutex_init(&cq->lock, NULL);
 	cq->cap = (unsigned int)cqe;
 	cq->wc = calloc(cq->cap, sizeof(*cq->wc));
@@ -463,6 +581,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_context,
 	cq->upto = calloc(cq->cap, sizeof(*cq->upto));
 	cq->cq = (struct ibv_cq){ .context = ctx, .channel = channel, .cq_context = cq_context,
 				  .cqe = cqe };
+	verbs_cq_enter(cq);
 	return &cq->cq;
 }
 
@@ -470,6 +589,7 @@ int ibv_destroy_cq(struct ibv_cq *base)
 {
 	struct cq *cq = (struct cq *)base;
 
+	verbs_cq_leave(cq);
 	free(cq->wc);
 	free(cq->of);
 	free(cq->upto);
@@ -492,6 +612,9 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 		return NULL;
 	pthread_mutex_init(&q->lock, NULL);
 	pthread_cond_init(&q->more, NULL);
+	verbs_see("sge", attr->cap.max_send_sge);
+	verbs_see("inline", attr->cap.max_inline_data);
+	verbs_see("send_wr", attr->cap.max_send_wr);
 	q->c = c;
 	q->sock = -1;
 	q->cap = attr->cap.max_send_wr;
@@ -518,6 +641,18 @@ int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask)
 
 	if (rc)
 		return rc;
+	if (attr->qp_state == IBV_QPS_INIT) {
+		verbs_see("pkey", attr->pkey_index);
+		verbs_see("port", attr->port_num);
+	} else if (attr->qp_state == IBV_QPS_RTR) {
+		verbs_see("mtu", 128L << attr->path_mtu);
+		verbs_see("tc", attr->ah_attr.grh.traffic_class);
+		verbs_see("gid", attr->ah_attr.grh.sgid_index);
+		verbs_see("sl", attr->ah_attr.sl);
+	} else if (attr->qp_state == IBV_QPS_RTS) {
+		verbs_see("retry", attr->retry_cnt);
+		verbs_see("timeout", attr->timeout);
+	}
 	pthread_mutex_lock(&q->lock);
 	if (attr->qp_state == IBV_QPS_RTR) {
 		q->peer_qpn = attr->dest_qp_num;

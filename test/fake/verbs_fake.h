@@ -15,7 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -30,6 +32,8 @@ struct mr {
 	uint64_t iova;
 	int access;
 	unsigned int users; /* lock: requests that use it */
+	void *map;          /* of a dma-buf */
+	size_t map_len;
 };
 
 struct context {
@@ -50,6 +54,7 @@ struct context {
 
 struct cq {
 	struct ibv_cq cq;
+	struct cq *next;       /* of all; verbs_work.c's lock */
 	pthread_mutex_t lock;
 	struct ibv_wc *wc;
 	struct qp **of;
@@ -90,9 +95,18 @@ struct qp {
 
 /* What this call of the name is to fail with; 0: it is not. */
 int verbs_fault(const char *name);
+/* Note what was asked for. */
+void verbs_see(const char *name, long value);
 void verbs_die(const char *what) __attribute__((noreturn));
 /* A pid and a context's number are the address. */
 socklen_t verbs_where(struct sockaddr_un *a, uint32_t pid, uint32_t id);
+enum { VERBS_HOLD_WORK = 1, VERBS_HOLD_POLL = 2 };
+extern _Atomic int verbs_holds;
+extern _Atomic long verbs_completions; /* in all completion queues */
+void verbs_cq_enter(struct cq *cq);
+void verbs_cq_leave(struct cq *cq);
+/* Raise the events of armed queues that hold something. */
+void verbs_notify_all(void);
 /* Threads of a context's listener and of a queue pair. */
 void *verbs_listen(void *context);
 void *verbs_work(void *qp);

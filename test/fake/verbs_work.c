@@ -204,6 +204,41 @@ static void notify(struct cq *cq)
 	pthread_mutex_unlock(&ch->lock);
 }
 
+static struct cq *cqs;
+static pthread_mutex_t cqs_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void verbs_cq_enter(struct cq *cq)
+{
+	pthread_mutex_lock(&cqs_lock);
+	cq->next = cqs;
+	cqs = cq;
+	pthread_mutex_unlock(&cqs_lock);
+}
+
+void verbs_cq_leave(struct cq *cq)
+{
+	struct cq **at = &cqs;
+
+	pthread_mutex_lock(&cqs_lock);
+	while (*at != cq)
+		at = &(*at)->next;
+	*at = cq->next;
+	verbs_completions -= cq->n;
+	pthread_mutex_unlock(&cqs_lock);
+}
+
+void verbs_notify_all(void)
+{
+	pthread_mutex_lock(&cqs_lock);
+	for (struct cq *cq = cqs; cq; cq = cq->next) {
+		pthread_mutex_lock(&cq->lock);
+		if (cq->armed && cq->n)
+			notify(cq);
+		pthread_mutex_unlock(&cq->lock);
+	}
+	pthread_mutex_unlock(&cqs_lock);
+}
+
 static void complete(struct qp *q, const struct request *r, enum ibv_wc_status status,
 		     uint32_t upto)
 {
@@ -220,7 +255,8 @@ static void complete(struct qp *q, const struct request *r, enum ibv_wc_status s
 				      .opcode = r->write ? IBV_WC_RDMA_WRITE : IBV_WC_RDMA_READ };
 	cq->of[at] = q;
 	cq->upto[at] = upto;
-	if (cq->armed)
+	verbs_completions++;
+	if (cq->armed && !(verbs_holds & VERBS_HOLD_POLL))
 		notify(cq);
 	pthread_mutex_unlock(&cq->lock);
 }
@@ -230,6 +266,9 @@ int verbs_poll_cq(struct ibv_cq *base, int max, struct ibv_wc *wc)
 	struct cq *cq = (struct cq *)base;
 	int n = 0;
 
+	verbs_see("poll", max);
+	if (verbs_holds & VERBS_HOLD_POLL)
+		return 0;
 	pthread_mutex_lock(&cq->lock);
 	for (; n < max && cq->n; n++, cq->n--) {
 		struct qp *q = cq->of[cq->first];
@@ -242,6 +281,7 @@ int verbs_poll_cq(struct ibv_cq *base, int max, struct ibv_wc *wc)
 		}
 		cq->first = (cq->first + 1) % cq->cap;
 	}
+	verbs_completions -= n;
 	pthread_mutex_unlock(&cq->lock);
 	return n;
 }
@@ -316,6 +356,12 @@ void *verbs_work(void *arg)
 			pthread_cond_wait(&q->more, &q->lock);
 			continue;
 		}
+		if (verbs_holds & VERBS_HOLD_WORK) {
+			pthread_mutex_unlock(&q->lock);
+			usleep(1000);
+			pthread_mutex_lock(&q->lock);
+			continue;
+		}
 		flush = q->state == IBV_QPS_ERR;
 		pthread_mutex_unlock(&q->lock);
 		if (!flush && verbs_fault("lost")) {
@@ -348,9 +394,12 @@ int verbs_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send
 {
 	struct qp *q = (struct qp *)base;
 	int rc = 0;
+	long chain = 0, reads = 0;
 
 	pthread_mutex_lock(&q->lock);
-	for (; wr; wr = wr->next) {
+	for (uint32_t i = q->at; i != q->head; i++)
+		reads += !q->ring[i % q->cap].write;
+	for (; wr; wr = wr->next, chain++) {
 		struct request *r;
 
 		rc = EINVAL;
@@ -370,12 +419,15 @@ int verbs_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send
 		r->lkey = wr->sg_list[0].lkey;
 		r->raddr = wr->wr.rdma.remote_addr;
 		r->rkey = wr->wr.rdma.rkey;
+		reads += !r->write;
 		if (r->inlined)
 			memcpy(r->data, (void *)(uintptr_t)r->laddr, r->len);
 		q->head++;
 	}
 	pthread_cond_broadcast(&q->more);
 	pthread_mutex_unlock(&q->lock);
+	verbs_see("chain", chain);
+	verbs_see("reads", reads);
 	if (rc)
 		*bad = wr;
 	return rc;

@@ -105,43 +105,91 @@ static void far_check(struct far *f, uint64_t seed, size_t off, size_t len, size
 	TP_EQ(atoll(tp_hear(f->peer, 30)), -1);
 }
 
-/* Between two processes' device memory, sizes and places as they come. */
-static void device_to_device(void)
+/* Between two processes' device memory, sizes and places as they come; the bytes moved. */
+static uint64_t move_about(FlagcxP2pConn *c, struct far *f, uint8_t *mem)
 {
 	static const size_t sizes[] = { 1, 511, 4096, 65537, (1 << 20) - 1, (1 << 20) + 1,
 					3000001 };
-	const size_t size = 8 << 20;
-	struct far f = far_serve(size);
-	FlagcxP2pEngine *e = tp_engine();
-	uint8_t *mem = dev_alloc(size, 2);
-	FlagcxP2pMr mr = tp_reg(e, mem, size);
-	FlagcxP2pConn *c = flagcxP2pEngineGetConn(e, f.session);
-	FlagcxP2pMrInfo info = { .size = sizeof(info) };
+	uint64_t all = 0;
 
-	TP_CHECK(c != NULL);
-	TP_OK(flagcxP2pEngineMrInfo(e, mr, &info));
-	TP_EQ(info.device, device);
-	TP_CHECK(!strcmp(info.path, "staged") && info.reason[0]);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		uint64_t n = sizes[i], from = i * 997, to = i * 4099 + 1;
-		uint64_t local = (uintptr_t)mem + from, remote = f.addr + to;
+		uint64_t local = (uintptr_t)mem + from, remote = f->addr + to;
 
 		TP_OK(flagcxP2pRpcBatchWriteSync(c, 1, &local, &remote, &n));
-		far_check(&f, 2, to, n, from);
-		far_check(&f, 1, to + n, 4096, to + n);
+		far_check(f, 2, to, n, from);
+		far_check(f, 1, to + n, 4096, to + n);
 		local = (uintptr_t)mem + (5 << 20) + from;
-		remote = f.addr + (4 << 20) + to;
+		remote = f->addr + (4 << 20) + to;
 		TP_OK(flagcxP2pRpcBatchReadSync(c, 1, &local, &remote, &n));
 		TP_EQ(dev_differs(mem, (5 << 20) + from, n, 1, (4 << 20) + to), -1);
 		/* places only grow: behind them nothing was touched yet */
 		TP_EQ(dev_differs(mem, (5 << 20) + 3000001 + 8192, 4096, 2,
 				  (5 << 20) + 3000001 + 8192),
 		      -1);
+		all += 2 * n;
 	}
-	TP_CHECK(tp_stats(e).staged_bytes > 0);
+	return all;
+}
+
+enum { SPAN = 8 << 20 };
+
+/* The bytes move; by which path, and by what words of why not a better one. */
+static void move_by(const char *path, const char *reason, bool rdma)
+{
+	struct far f = far_serve(SPAN);
+	FlagcxP2pEngine *e = tp_engine();
+	uint8_t *mem = dev_alloc(SPAN, 2);
+	FlagcxP2pMr mr = tp_reg(e, mem, SPAN);
+	FlagcxP2pConn *c = flagcxP2pEngineGetConn(e, f.session);
+	FlagcxP2pMrInfo info = { .size = sizeof(info) };
+	uint64_t all;
+
+	TP_CHECK(c != NULL);
+	TP_OK(flagcxP2pEngineMrInfo(e, mr, &info));
+	TP_EQ(info.device, device);
+	if (strcmp(info.path, path) || (reason && strcmp(info.reason, reason)))
+		TP_FAIL("path %s (%s)", info.path, info.reason);
+	all = move_about(c, &f, mem);
+	TP_EQ(tp_stats(e).rdma_bytes, rdma ? all : 0);
+	TP_EQ(tp_stats(e).staged_bytes > 0, !rdma);
 	tp_gauges_zero(e);
 	flagcxP2pEngineDestroy(e);
 	tp_quit(f.peer, 20);
+}
+
+static void device_to_device(void)
+{
+	move_by("staged", NULL, false);
+}
+
+static void need_rdma(void)
+{
+	FlagcxP2pEngine *e = tp_engine();
+	char text[256];
+
+	TP_OK(flagcxP2pEngineTransport(e, text, sizeof(text)));
+	flagcxP2pEngineDestroy(e);
+	if (!strstr(text, "mock0"))
+		tp_skip("not the tests' own RDMA device");
+}
+
+static void a_dmabuf_goes_to_the_wire(void)
+{
+	need_rdma();
+	move_by("dmabuf", "", true);
+}
+
+static void each_way_that_failed_is_told(void)
+{
+	need_rdma();
+	move_by("staged", "dmabuf: EOPNOTSUPP, full: EOPNOTSUPP, peermem: EFAULT", false);
+}
+
+static void a_dmabuf_that_is_refused_is_told(void)
+{
+	need_rdma();
+	move_by("staged", "dmabuf: ENOMEM, full: EOPNOTSUPP, peermem: EFAULT", false);
 }
 
 /* One call with entries in both kinds of memory, in turns, more than a stage holds. */
@@ -235,7 +283,11 @@ static void a_death_in_the_middle_is_an_end(void)
 }
 
 static const struct tp_case cases[] = {
-	TP_CASE(device_to_device),
+	TP_CASE(device_to_device, .env = "FLAGCX_P2P_TRANSPORT=tcp"),
+	TP_CASE(a_dmabuf_goes_to_the_wire, .env = "FAKE_CUDA_DMABUF=1"),
+	TP_CASE(each_way_that_failed_is_told),
+	TP_CASE(a_dmabuf_that_is_refused_is_told,
+		.env = "FAKE_CUDA_DMABUF=1 PHX_VERBS_FAIL=reg_dmabuf_mr:1:12:99"),
 	TP_CASE(one_call_mixes_both_kinds),
 	TP_CASE(a_copy_that_fails_fails_the_transfer),
 	TP_CASE(a_death_in_the_middle_is_an_end),
