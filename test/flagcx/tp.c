@@ -81,6 +81,13 @@ long tp_scale(long n)
 	return v > 0 ? v : 1;
 }
 
+double tp_slow(void)
+{
+	const char *slow = getenv("PHX_TEST_SLOW");
+
+	return slow ? atof(slow) : 1.0;
+}
+
 double tp_now(void)
 {
 	struct timespec ts;
@@ -408,7 +415,7 @@ void tp_answer(const char *fmt, ...)
 static int run_case(const struct tp_case *c)
 {
 	double until, start = tp_now();
-	int limit = (c->timeout ? c->timeout : 60) * (tp_sanitized() ? 4 : 1);
+	int limit = (int)((c->timeout ? c->timeout : 60) * (tp_sanitized() ? 4 : 1) * tp_slow());
 	int status = 0;
 	pid_t pid = fork();
 

@@ -65,6 +65,8 @@ void tp_eq(const char *file, int line, const char *got_text, const char *want_te
 
 /* n scaled by PHX_TEST_SCALE; a quarter of it under a sanitizer; at least 1. */
 long tp_scale(long n);
+/* How many times longer things may take here: PHX_TEST_SLOW, of an emulated machine. */
+double tp_slow(void);
 /* Is this build slowed by a sanitizer? */
 bool tp_sanitized(void);
 double tp_now(void);

@@ -55,6 +55,9 @@ rxe_up() {
 	# rxe asks for a crc32 driver that not every kernel has built in
 	modprobe -q crc32_generic || :
 	modprobe -a rdma_rxe ib_uverbs rdma_ucm
+	# it answers a READ with all its packets at once, and the kernel's own queue
+	# before a device would drop those beyond a thousand
+	echo 20000 >/proc/sys/net/core/netdev_max_backlog
 	for rxe_n in 0 1; do
 		rdma link add "rxe$rxe_n" type rxe netdev "phx$rxe_n"
 		rxe_tries=0
