@@ -5,8 +5,9 @@
  *   p2p_bench serve BYTES
  *	registers memory, prints "SESSION ADDRESS", ends with its standard input
  *   p2p_bench run SESSION ADDRESS read|write BLOCK COUNT DEPTH SECONDS
- *	moves batches of COUNT blocks, DEPTH batches at a time, and prints
- *	"GB/s  us per batch (median)  batches  CPU seconds per GB"
+ *	moves batches of COUNT blocks, DEPTH batches at a time, for so long, and
+ *	prints "GB/s  us per batch (median)  batches  CPU seconds per GB": from the
+ *	first start to the last end. 0 SECONDS: DEPTH batches, no more
  *   p2p_bench idle SESSION SECONDS
  *	keeps a connection and prints the CPU it costs, percent
  */
@@ -156,28 +157,34 @@ static int run(char **arg)
 		die("connect");
 	for (int i = 0; i < depth; i++)
 		fill(&b[i], c, mr, mem, remote, block, n);
+	b[0].n = n < 64 ? n : 64;
 	for (int i = 0; i < 3; i++) { /* the streams' windows open */
 		start(&b[0], c, write);
 		if (flagcxP2pEngineXferWait(c, b[0].id, -1))
 			die("transfer");
 	}
+	b[0].n = n;
 	begin = now();
 	spent = cpu();
 	for (int i = 0; i < depth; i++)
 		start(&b[i], c, write);
-	for (size_t i = 0; now() - begin < seconds; i = (i + 1) % (size_t)depth) {
+	for (int i = 0, flying = depth; flying; i = (i + 1) % depth) {
+		if (!b[i].n)
+			continue; /* it has ended, and time is over */
 		if (flagcxP2pEngineXferWait(c, b[i].id, -1))
 			die("transfer");
 		if (batches < cap)
 			took[batches] = now() - b[i].start;
 		batches++;
-		start(&b[i], c, write);
+		if (now() - begin < seconds) {
+			start(&b[i], c, write);
+		} else {
+			b[i].n = 0;
+			flying--;
+		}
 	}
 	end = now();
 	spent = cpu() - spent;
-	for (int i = 0; i < depth; i++)
-		if (flagcxP2pEngineXferWait(c, b[i].id, -1))
-			die("transfer");
 	qsort(took, batches < cap ? batches : cap, sizeof(*took), by_value);
 	printf("%.4f %.1f %zu %.4f\n",
 	       (double)batches * (double)n * (double)block / (end - begin) / 1e9,
