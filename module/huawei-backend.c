@@ -5,13 +5,16 @@
  *
  * The driver can take pins back. Its callback comes in process context, and must neither put
  * the pin nor wait for a put. But the table stays ours after it, and has to be put exactly
- * once then: a worker does that. The page size, 4 KiB, 2 MiB or 1 GiB, is the allocation's.
+ * once then: a worker does that, when the callback is over. Newer drivers hold no lock around
+ * the callback: their put does not wait for it. The page size, 4 KiB, 2 MiB or 1 GiB, is the
+ * allocation's.
  */
 #include <linux/errno.h>
 #include <linux/module.h>
 #include <linux/pci.h>
 #include <linux/workqueue.h>
 
+#include "phxfs-callback.h"
 #include "phxfs-pin.h"
 #include "phxfs-symbols.h"
 
@@ -33,6 +36,7 @@ struct huawei_table {
 
 struct huawei_pin {
 	struct phxfs_pin pin;
+	struct phxfs_callback callback;
 	struct huawei_table *table;
 	struct work_struct put_work;
 };
@@ -63,6 +67,7 @@ static struct huawei_pin *pt_to_huawei(struct phxfs_page_table *pt)
 
 static void huawei_pin_free(struct huawei_pin *p)
 {
+	phxfs_callback_end(&p->callback);
 	phxfs_pin_clear(&p->pin);
 	kfree(p);
 }
@@ -104,7 +109,12 @@ static const struct phxfs_table_ops huawei_table_ops = {
 
 static void huawei_free_cb(void *data)
 {
-	phxfs_pin_reclaimed(data);
+	struct phxfs_callback *callback = phxfs_callback_enter(data, 0);
+
+	if (!callback)
+		return;
+	phxfs_pin_reclaimed(&container_of(callback, struct huawei_pin, callback)->pin);
+	phxfs_callback_leave(callback);
 }
 
 /* The one put that every table gets, with the pin. */
@@ -112,12 +122,12 @@ static void huawei_put(struct huawei_pin *p)
 {
 	int err = 0, tries = 0;
 
+	phxfs_callback_close(&p->callback);
 	while (p->table && (err = put_pages(p->table)) && tries++ < PHXFS_UNPIN_RETRIES)
 		msleep(PHXFS_UNPIN_RETRY_MS);
 	if (err)
 		phxfs_pin_orphan(&p->pin, "huawei", err);
-	else
-		huawei_pin_free(p);
+	huawei_pin_free(p);
 }
 
 static void put_work_fn(struct work_struct *work)
@@ -135,8 +145,15 @@ static int huawei_get_pages(u64 vaddr, u64 length, struct phxfs_page_table **pt,
 		return -ENOMEM;
 	phxfs_pin_init(&p->pin, vaddr, length, PAGE_SIZE, free_cb, data);
 	INIT_WORK(&p->put_work, put_work_fn);
-	err = get_pages(vaddr, length, huawei_free_cb, &p->pin, &p->table);
+	err = phxfs_callback_open(&p->callback);
 	if (err) {
+		kfree(p);
+		return err;
+	}
+	err = get_pages(vaddr, length, huawei_free_cb, phxfs_callback_data(&p->callback),
+			&p->table);
+	if (err) {
+		phxfs_callback_close(&p->callback);
 		huawei_pin_free(p);
 		return err;
 	}

@@ -8,16 +8,17 @@
  * long. After the callback neither handle nor list is touched: whose they are then is not
  * documented, and to free them twice is worse than to lose them. A callback that meets a put
  * under way lets it finish, for a moment: longer, should both want the same lock, is no help.
+ * Nor is it documented whether a put waits for a callback: so it is taken not to.
  *
  * Whether its functions are found when this loads or have to be linked differs by release:
  * either way works, see backends.mk.
  */
-#include <linux/completion.h>
 #include <linux/errno.h>
 #include <linux/kref.h>
 #include <linux/module.h>
 #include <linux/pci.h>
 
+#include "phxfs-callback.h"
 #include "phxfs-pin.h"
 #include "phxfs-sg.h"
 #include "phxfs-symbols.h"
@@ -27,10 +28,9 @@
 
 struct metax_pin {
 	struct phxfs_pin pin;
+	struct phxfs_callback callback;
 	struct kref ref;		/* the core's, and a callback's under way */
 	bool undrained;			/* transfers go on after the callback */
-	bool putting;			/* protected by: pin.lock; a put has begun */
-	struct completion put_done;
 	void *handle;
 	struct sg_table *sgt;
 };
@@ -73,6 +73,7 @@ static void metax_pin_release(struct kref *ref)
 {
 	struct metax_pin *p = container_of(ref, struct metax_pin, ref);
 
+	phxfs_callback_end(&p->callback);
 	phxfs_pin_clear(&p->pin);
 	kfree(p);
 }
@@ -112,21 +113,17 @@ static const struct phxfs_table_ops metax_table_ops = {
 
 static int metax_free_cb(void *arg)
 {
-	struct metax_pin *p = arg;
-	bool putting, orphan;
+	struct phxfs_callback *callback = phxfs_callback_enter(arg, PUT_PATIENCE_MS);
+	struct metax_pin *p;
 	int ret;
 
+	if (!callback)
+		return 0;
+	p = container_of(callback, struct metax_pin, callback);
 	kref_get(&p->ref);
-	mutex_lock(&p->pin.lock);
-	putting = p->putting;
-	orphan = p->pin.orphan;
-	p->pin.reclaimed = !putting;
-	mutex_unlock(&p->pin.lock);
-	if (putting)
-		wait_for_completion_timeout(&p->put_done, msecs_to_jiffies(PUT_PATIENCE_MS));
-	else if (!orphan)
-		p->pin.free_cb(p->pin.data);
+	phxfs_pin_reclaimed(&p->pin);
 	ret = READ_ONCE(p->undrained) ? -ETIMEDOUT : 0;
+	phxfs_callback_leave(callback);
 	metax_pin_put(p);
 	return ret;
 }
@@ -143,19 +140,24 @@ static bool is_reclaimed(struct metax_pin *p)
 
 static int metax_pin(struct metax_pin *p)
 {
-	int err = acquire_mem(p->pin.vaddr, p->pin.length, &p->handle, metax_free_cb, p);
+	int err = acquire_mem(p->pin.vaddr, p->pin.length, &p->handle, metax_free_cb,
+			      phxfs_callback_data(&p->callback));
 
 	if (err)
-		return err;
+		p->handle = NULL;
 	if (!p->handle)
-		return -EINVAL;
+		return err ?: -EINVAL;
 	/* taken back already: that is reported when the pin is read */
-	if (is_reclaimed(p))
-		return 0;
-	err = get_mem(p->handle, &p->sgt);
-	if (err && !is_reclaimed(p))
+	return is_reclaimed(p) ? 0 : get_mem(p->handle, &p->sgt);
+}
+
+/* A pin that was acquired, and could not be pinned. */
+static void metax_give_up(struct metax_pin *p)
+{
+	phxfs_callback_close(&p->callback);
+	if (p->handle && !is_reclaimed(p))
 		release_mem(p->handle);
-	return err;
+	metax_pin_put(p);
 }
 
 static int metax_get_pages(u64 vaddr, u64 length, struct phxfs_page_table **pt,
@@ -166,29 +168,21 @@ static int metax_get_pages(u64 vaddr, u64 length, struct phxfs_page_table **pt,
 
 	if (!p)
 		return -ENOMEM;
+	err = phxfs_callback_open(&p->callback);
+	if (err) {
+		kfree(p);
+		return err;
+	}
 	kref_init(&p->ref);
-	init_completion(&p->put_done);
 	phxfs_pin_init(&p->pin, vaddr, length, METAX_PAGE_SIZE, free_cb, data);
 	err = metax_pin(p);
 	if (err) {
-		metax_pin_put(p);
+		metax_give_up(p);
 		return err;
 	}
 	phxfs_pin_read(&p->pin, &metax_table_ops);
 	*pt = &p->pin.pt;
 	return 0;
-}
-
-/* True if the pin is ours to put: from then on a callback leaves it alone. */
-static bool begin_put(struct metax_pin *p)
-{
-	bool ours;
-
-	mutex_lock(&p->pin.lock);
-	ours = !p->pin.reclaimed;
-	p->putting = ours;
-	mutex_unlock(&p->pin.lock);
-	return ours;
 }
 
 static int metax_unpin(struct metax_pin *p)
@@ -205,13 +199,13 @@ static int metax_unpin(struct metax_pin *p)
 static void metax_put_pages(u64 vaddr, struct phxfs_page_table *pt)
 {
 	struct metax_pin *p = pt_to_metax(pt);
-	int err = begin_put(p) ? metax_unpin(p) : 0;
+	int err;
 
-	complete_all(&p->put_done);
+	phxfs_callback_close(&p->callback);
+	err = is_reclaimed(p) ? 0 : metax_unpin(p);
 	if (err)
 		phxfs_pin_orphan(&p->pin, "metax", err);
-	else
-		metax_pin_put(p);
+	metax_pin_put(p);
 }
 
 static u32 metax_get_n_pages(struct phxfs_page_table *pt)

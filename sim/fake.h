@@ -8,6 +8,7 @@
 #ifndef PHXSIM_FAKE_H
 #define PHXSIM_FAKE_H
 
+#include <linux/delay.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/module.h>
@@ -69,6 +70,12 @@ struct fake_pin {
 static LIST_HEAD(fake_pins);
 static DEFINE_MUTEX(fake_lock);
 
+/* hold=Y stops before a callback that is decided: "held" counts those that wait. */
+static bool fake_hold;
+module_param_named(hold, fake_hold, bool, 0644);
+static atomic_t fake_held = ATOMIC_INIT(0);
+module_param_named(held, fake_held.counter, int, 0444);
+
 static inline void fake_pin_release(struct kref *ref)
 {
 	struct fake_pin *pin = container_of(ref, struct fake_pin, ref);
@@ -87,6 +94,10 @@ static inline void fake_reclaimed(void *data)
 	pin->reclaimed = true;
 	pin->in_callback = current;
 	mutex_unlock(&fake_lock);
+	atomic_inc(&fake_held);
+	while (READ_ONCE(fake_hold))
+		msleep(5);
+	atomic_dec(&fake_held);
 	pin->tell(pin);
 	mutex_lock(&fake_lock);
 	pin->in_callback = NULL;
@@ -184,7 +195,7 @@ static inline struct fake_pin *fake_find(bool (*is)(struct fake_pin *pin, const 
 	return found;
 }
 
-/* Unpin; waits for a callback under way, as real drivers' locks make a put wait. */
+/* Unpin; waits for a callback under way, as most real drivers' locks make a put wait. */
 static inline int fake_unpin(struct fake_pin *pin)
 {
 	if (!pin->sim)

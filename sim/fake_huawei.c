@@ -149,7 +149,7 @@ int hal_kernel_p2p_put_pages(struct table *t)
 		fake_put(pin);
 		return -EBUSY;
 	}
-	/* waits for a callback under way */
+	/* a callback under way is not waited for, as in newer drivers */
 	if (!READ_ONCE(pin->reclaimed))
 		err = fake_unpin(pin);
 	if (!err)

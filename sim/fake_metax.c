@@ -3,7 +3,8 @@
  * phxsim-metax: MetaX's metax_p2p_*() functions over phxsim, plain exports.
  *
  * offset= is what a DMA address differs from the CPU's by. The callback returns int, kept in
- * "last_reclaim". After it handle and list are the driver's: to use them is a WARNING.
+ * "last_reclaim". After it handle and list are the driver's: to use them is a WARNING. While
+ * it is under way they may be put, which does not wait for it. The next "busy" puts fail.
  */
 #include <linux/scatterlist.h>
 
@@ -13,6 +14,8 @@ static ulong offset = 0x10000000ul;
 module_param(offset, ulong, 0644);
 static uint forced_size;	/* 0: what phxsim reports */
 module_param_named(page_size, forced_size, uint, 0644);
+static uint busy;
+module_param(busy, uint, 0644);
 static int last_reclaim = 1;
 module_param(last_reclaim, int, 0644);
 static atomic_t tables = ATOMIC_INIT(0);
@@ -145,12 +148,14 @@ int metax_p2p_put_mem(void *handle, struct sg_table *sgt)
 
 	if (!p)
 		return -EINVAL;
-	if (WARN_ON(p->pin.in_callback == current))
+	if (WARN_ON(p->pin.in_callback == current) || (sgt && sgt != p->sgt)) {
 		err = -EINVAL;
-	else if (sgt && sgt != p->sgt)
-		err = -EINVAL;
-	else
+	} else if (busy) {
+		busy--;
+		err = -EBUSY;
+	} else {
 		sgt_free(p);
+	}
 	fake_put(&p->pin);
 	return err;
 }
@@ -184,7 +189,8 @@ void metax_p2p_release_mem(void *handle)
 
 	if (!p)
 		return;
-	fake_unpin(&p->pin);
+	if (!READ_ONCE(p->pin.reclaimed))
+		fake_unpin(&p->pin);
 	fake_forget(&p->pin);
 	fake_put(&p->pin);
 }
