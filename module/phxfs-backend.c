@@ -78,7 +78,8 @@ int phxfs_p2p_register_backend(const struct phxfs_p2p_ops *ops)
 err_unlock:
 	mutex_unlock(&phxfs_backends_lock);
 	kfree(b);
-	return err;
+	/* insmod takes -ENOSYS for a kernel that loads modules another way, and tries that */
+	return err == -ENOSYS ? -ENODEV : err;
 }
 EXPORT_SYMBOL(phxfs_p2p_register_backend);
 
