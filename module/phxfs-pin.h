@@ -115,20 +115,24 @@ static inline void phxfs_pin_read(struct phxfs_pin *pin, const struct phxfs_tabl
 	}
 }
 
-static inline int phxfs_pin_addrs(const struct phxfs_pin *pin, u64 *addrs, u32 n)
+/* -ENOMEM: a page has none. */
+static inline int phxfs_copy_addrs(u64 *to, const u64 *from, u32 n)
 {
 	u32 i;
 
-	if (pin->error)
-		return pin->error;
-	if (n != pin->n)
-		return -EINVAL;
 	for (i = 0; i < n; i++) {
-		if (!pin->addr[i])
+		if (!from[i])
 			return -ENOMEM;
-		addrs[i] = pin->addr[i];
+		to[i] = from[i];
 	}
 	return 0;
+}
+
+static inline int phxfs_pin_addrs(const struct phxfs_pin *pin, u64 *addrs, u32 n)
+{
+	if (pin->error)
+		return pin->error;
+	return n == pin->n ? phxfs_copy_addrs(addrs, pin->addr, n) : -EINVAL;
 }
 
 /*

@@ -4,7 +4,8 @@
  *
  * phxsim frees its page table when a pin is reclaimed, possibly before its get_pages has
  * returned to us. So the addresses are copied at once, under a lock that the callback takes
- * too, and nothing looks at phxsim's table after that.
+ * too, and nothing looks at phxsim's table after that. It may call back in atomic context:
+ * unlike phxfs-pin.h's, the lock is one that spins.
  */
 #include <linux/delay.h>
 #include <linux/module.h>
@@ -12,12 +13,11 @@
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 
-#include "phxfs-backend.h"
+#include "phxfs-pin.h"
+#include "phxfs-symbols.h"
 
 #define SIM_PAGE_SIZE		65536
 #define SIM_P2P_VERSION		0x00010000u	/* same major, at least this minor */
-#define UNPIN_RETRIES		5
-#define UNPIN_RETRY_MS		20
 
 /* What phxsim exports; its own header is not needed to build this. */
 struct phxsim_page_table {
@@ -28,20 +28,22 @@ struct phxsim_page_table {
 	u64 *addr;
 };
 
-static int (*get_pages)(u64 va, u64 len, struct phxsim_page_table **pt,
-			void (*free_cb)(void *data), void *data);
-static int (*put_pages)(u64 va, struct phxsim_page_table *pt);
-static int (*get_pages_persistent)(u64 va, u64 len, struct phxsim_page_table **pt, u32 flags);
-static int (*put_pages_persistent)(u64 va, struct phxsim_page_table *pt);
+int phxsim_p2p_get_pages(u64 va, u64 len, struct phxsim_page_table **pt,
+			 void (*free_cb)(void *data), void *data);
+int phxsim_p2p_put_pages(u64 va, struct phxsim_page_table *pt);
+int phxsim_p2p_get_pages_persistent(u64 va, u64 len, struct phxsim_page_table **pt, u32 flags);
+int phxsim_p2p_put_pages_persistent(u64 va, struct phxsim_page_table *pt);
 
-static const struct {
-	const char *name;
-	void **address;
-} sim_symbols[] = {
-	{ "phxsim_p2p_get_pages", (void **)&get_pages },
-	{ "phxsim_p2p_put_pages", (void **)&put_pages },
-	{ "phxsim_p2p_get_pages_persistent", (void **)&get_pages_persistent },
-	{ "phxsim_p2p_put_pages_persistent", (void **)&put_pages_persistent },
+static typeof(phxsim_p2p_get_pages) *get_pages;
+static typeof(phxsim_p2p_put_pages) *put_pages;
+static typeof(phxsim_p2p_get_pages_persistent) *get_pages_persistent;
+static typeof(phxsim_p2p_put_pages_persistent) *put_pages_persistent;
+
+static const struct phxfs_symbol sim_symbols[] = {
+	PHXFS_SYMBOL(phxsim_p2p_get_pages, get_pages),
+	PHXFS_SYMBOL(phxsim_p2p_put_pages, put_pages),
+	PHXFS_SYMBOL(phxsim_p2p_get_pages_persistent, get_pages_persistent),
+	PHXFS_SYMBOL(phxsim_p2p_put_pages_persistent, put_pages_persistent),
 };
 
 static bool persistent = true;
@@ -100,9 +102,13 @@ static int sim_copy_table(struct sim_pin *pin, u64 max)
 		       SIM_P2P_VERSION);
 		return -EOPNOTSUPP;
 	}
+	if (t->entries > max) {
+		pr_err("page table of %u pages, for %llu\n", t->entries, max);
+		return -EIO;
+	}
 	pin->pt.page_size = t->page_size;
 	pin->n = t->entries;
-	memcpy(pin->addr, t->addr, min_t(u64, t->entries, max) * sizeof(u64));
+	memcpy(pin->addr, t->addr, t->entries * sizeof(u64));
 	return 0;
 }
 
@@ -123,8 +129,8 @@ static void sim_unpin(u64 vaddr, struct sim_pin *pin)
 {
 	int err, tries = 0;
 
-	while ((err = sim_try_unpin(vaddr, pin)) && tries++ < UNPIN_RETRIES)
-		msleep(UNPIN_RETRY_MS);
+	while ((err = sim_try_unpin(vaddr, pin)) && tries++ < PHXFS_UNPIN_RETRIES)
+		msleep(PHXFS_UNPIN_RETRY_MS);
 	if (!err || pin->pt.flags & PHXFS_PT_PERSISTENT) {
 		kvfree(pin);
 	} else {
@@ -187,18 +193,10 @@ static u32 sim_get_n_pages(struct phxfs_page_table *pt)
 static int sim_get_phys_addrs(struct phxfs_page_table *pt, u64 *addrs, u32 n)
 {
 	struct sim_pin *pin = to_pin(pt);
-	u32 i;
 
 	if (pin->error)
 		return pin->error;
-	if (n != pin->n)
-		return -EINVAL;
-	for (i = 0; i < n; i++) {
-		if (!pin->addr[i])
-			return -ENOMEM;
-		addrs[i] = pin->addr[i];
-	}
-	return 0;
+	return n == pin->n ? phxfs_copy_addrs(addrs, pin->addr, n) : -EINVAL;
 }
 
 static void sim_free_page_table(struct phxfs_page_table *pt)
@@ -206,31 +204,15 @@ static void sim_free_page_table(struct phxfs_page_table *pt)
 	kvfree(to_pin(pt));
 }
 
-static void sim_exit(void)
-{
-	unsigned int i;
-
-	for (i = 0; i < ARRAY_SIZE(sim_symbols); i++) {
-		if (*sim_symbols[i].address)
-			__symbol_put(sim_symbols[i].name);
-		*sim_symbols[i].address = NULL;
-	}
-}
-
 /* Holding its symbols keeps phxsim loaded; no link to it is needed to build. */
 static int sim_init(void)
 {
-	unsigned int i;
+	return phxfs_symbols_get(sim_symbols, ARRAY_SIZE(sim_symbols), "phxsim.ko");
+}
 
-	for (i = 0; i < ARRAY_SIZE(sim_symbols); i++) {
-		*sim_symbols[i].address = __symbol_get(sim_symbols[i].name);
-		if (!*sim_symbols[i].address) {
-			pr_err("no symbol %s: load phxsim.ko first\n", sim_symbols[i].name);
-			sim_exit();
-			return -ENOSYS;
-		}
-	}
-	return 0;
+static void sim_exit(void)
+{
+	phxfs_symbols_put(sim_symbols, ARRAY_SIZE(sim_symbols));
 }
 
 static const struct pci_device_id sim_ids[] = {
