@@ -102,15 +102,19 @@ static const struct phxfs_table_ops amd_table_ops = {
 	.copy		= amd_copy,
 };
 
-/* A GPU of the driver's, for it to name addresses for; all are alike in that. */
+/*
+ * A GPU of the driver's, for it to name addresses for; all are alike in that. Drivers are
+ * only compared: another one than ours may be on its way out.
+ */
 static struct pci_dev *find_gpu(void)
 {
+	const struct device_driver *driver = driver_find(AMD_DRIVER, &pci_bus_type);
 	struct pci_dev *pdev = NULL;
 
+	if (!driver)
+		return NULL;
 	for_each_pci_dev(pdev) {
-		const struct device_driver *driver = READ_ONCE(pdev->dev.driver);
-
-		if (driver && !strcmp(driver->name, AMD_DRIVER) && pci_match_id(amd_ids, pdev))
+		if (READ_ONCE(pdev->dev.driver) == driver && pci_match_id(amd_ids, pdev))
 			break;
 	}
 	return pdev;
