@@ -4,7 +4,8 @@
  *
  * What is pinned stays until it is put; free_cb is kept and never called. Addresses are for
  * the device that the client names; iova=1 makes them an IOMMU's. silent=1: what cannot be
- * pinned is a success with the result untouched, as in some releases.
+ * pinned is a success with the result untouched, as in some releases. old=1: the interface of
+ * old releases, whose get_pages wants no device.
  */
 #include <linux/pid.h>
 #include <linux/scatterlist.h>
@@ -17,6 +18,8 @@ static bool silent;
 module_param(silent, bool, 0644);
 static bool nothing;	/* the interface itself is refused */
 module_param(nothing, bool, 0644);
+static bool old;
+module_param(old, bool, 0644);
 static atomic_t tables = ATOMIC_INIT(0);
 module_param_named(tables, tables.counter, int, 0444);
 
@@ -92,13 +95,13 @@ static int fill(struct amd_pin *p)
 	return 0;
 }
 
-static int get_pages(u64 addr, u64 len, struct pid *pid, struct device *dma_device,
-		     struct p2p_info **info, void (*free_cb)(void *data), void *data)
+static int get_pages_old(u64 addr, u64 len, struct pid *pid, struct p2p_info **info,
+			 void (*free_cb)(void *data), void *data)
 {
 	struct amd_pin *p;
 	int ret;
 
-	if (WARN_ON(!dma_device || !dev_is_pci(dma_device)) || (pid && pid != task_tgid(current)))
+	if (WARN_ON(!free_cb) || (pid && pid != task_tgid(current)))
 		return -EINVAL;
 	p = kzalloc(sizeof(*p), GFP_KERNEL);
 	if (!p)
@@ -117,6 +120,14 @@ static int get_pages(u64 addr, u64 len, struct pid *pid, struct device *dma_devi
 	}
 	fake_put(&p->pin);
 	return ret;
+}
+
+static int get_pages(u64 addr, u64 len, struct pid *pid, struct device *dma_device,
+		     struct p2p_info **info, void (*free_cb)(void *data), void *data)
+{
+	if (WARN_ON(!dma_device || !dev_is_pci(dma_device)))
+		return -EINVAL;
+	return get_pages_old(addr, len, pid, info, free_cb, data);
 }
 
 static bool is_info(struct fake_pin *pin, const void *info)
@@ -158,9 +169,21 @@ static const struct interface interface = {
 	.get_page_size	= get_page_size,
 };
 
+static const struct {
+	typeof(get_pages_old) *get_pages;
+	typeof(put_pages) *put_pages;
+	typeof(is_gpu_address) *is_gpu_address;
+	typeof(get_page_size) *get_page_size;
+} old_interface = {
+	.get_pages	= get_pages_old,
+	.put_pages	= put_pages,
+	.is_gpu_address	= is_gpu_address,
+	.get_page_size	= get_page_size,
+};
+
 int amdkfd_query_rdma_interface(const struct interface **out)
 {
-	*out = nothing ? NULL : &interface;
+	*out = nothing ? NULL : old ? (const void *)&old_interface : &interface;
 	return 0;
 }
 EXPORT_SYMBOL(amdkfd_query_rdma_interface);

@@ -2,12 +2,14 @@
 /*
  * The acceptance list of a vendor's backend, over a fake driver of the vendor's
  * (sim/fake_*.c): pin and unpin, wherever memory lies; everything that a driver can get
- * wrong; forced reclaim where the vendor has it; death of the process.
+ * wrong; forced reclaim where the vendor has it; death of the process, and of the device,
+ * which has to be asked for alone.
  * Usage: test_vendor VENDOR DISK DEV [CASE...]
  */
 #include "kmod_test.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -19,12 +21,14 @@ static const struct vendor {
 	const char *name, *driver;
 	bool reclaims;
 	int silent;		/* what a success without a result becomes */
-	const char *unknown_version, *known_version, *older_version;
+	const char *unknown[4];	/* versions of its tables */
+	const char *known[4];	/* the last one is the fake driver's */
 } vendors[] = {
-	{ "nvidia", "phxsim_nvidia", false, -EIO, "0x00030000", "0x00020000", "0x00010002" },
-	{ "amd", "phxsim_amd", false, -EINVAL, NULL, NULL, NULL },
-	{ "huawei", "phxsim_huawei", true, -EIO, "2", "1", NULL },
-	{ "metax", "phxsim_metax", true, -EINVAL, NULL, NULL, NULL },
+	{ "nvidia", "phxsim_nvidia", false, -EIO, { "0", "0x00010001", "0x00030000" },
+	  { "0x00010002", "0x00010003", "0x00020001", "0x00020000" } },
+	{ "amd", "phxsim_amd", false, -EINVAL, { NULL }, { NULL } },
+	{ "huawei", "phxsim_huawei", true, -EIO, { "0", "2" }, { "1" } },
+	{ "metax", "phxsim_metax", true, -EINVAL, { NULL }, { NULL } },
 };
 
 static struct vendor vendor;
@@ -77,6 +81,15 @@ static void round_trip(unsigned int layout, uint64_t length)
 	t_free(addr);
 }
 
+/* The staging pool is of whole, aligned pieces of 2 MiB. */
+static void cannot_be_staged(unsigned int layout)
+{
+	uint64_t addr = t_alloc(dev, 2 * BLOCK, layout);
+
+	CHECK_EQ(try_map(addr, 2 * BLOCK), -EINVAL);
+	t_free(addr);
+}
+
 static void layouts(void)
 {
 	struct phxfs_ioctl_query q = { .size = sizeof(q) };
@@ -92,6 +105,9 @@ static void layouts(void)
 		round_trip(T_LAYOUT_HUGE, 64 * KIB);
 		round_trip(T_LAYOUT_FRAGMENTED, 5 * 64 * KIB);
 		round_trip(T_LAYOUT_MISALIGNED, BLOCK + 64 * KIB);
+	} else {
+		cannot_be_staged(T_LAYOUT_FRAGMENTED);
+		cannot_be_staged(T_LAYOUT_MISALIGNED);
 	}
 	expect_clean();
 }
@@ -148,24 +164,40 @@ static void faults(void)
 	expect_clean();
 }
 
+static void version(uint64_t addr, const char *value, int want)
+{
+	if (!value)
+		return;
+	t_set_parameter(vendor.driver, "version", value);
+	CHECK_EQ(try_map(addr, BLOCK), want);
+}
+
 static void versions(void)
 {
 	uint64_t addr = t_alloc(dev, BLOCK, T_LAYOUT_HUGE);
 
-	if (!vendor.unknown_version) {
-		t_free(addr);
-		return;
-	}
-	t_set_parameter(vendor.driver, "version", vendor.unknown_version);
-	CHECK_EQ(try_map(addr, BLOCK), -EOPNOTSUPP);
-	if (vendor.older_version) {
-		t_set_parameter(vendor.driver, "version", vendor.older_version);
-		CHECK_EQ(try_map(addr, BLOCK), 0);
-	}
-	t_set_parameter(vendor.driver, "version", vendor.known_version);
-	CHECK_EQ(try_map(addr, BLOCK), 0);
+	for (size_t i = 0; i < sizeof(vendor.unknown) / sizeof(vendor.unknown[0]); i++)
+		version(addr, vendor.unknown[i], -EOPNOTSUPP);
+	for (size_t i = 0; i < sizeof(vendor.known) / sizeof(vendor.known[0]); i++)
+		version(addr, vendor.known[i], 0);
 	t_free(addr);
 	expect_clean();
+}
+
+/* A driver that is busy when a pin is put: it is put again. */
+static void put_again(void)
+{
+	uint64_t addr = t_alloc(dev, BLOCK, T_LAYOUT_HUGE);
+	struct t_region r = t_register(fd, dev, addr, BLOCK);
+
+	if (!strcmp(vendor.name, "metax"))
+		t_set_parameter(vendor.driver, "busy", "3");
+	else
+		t_fault(dev, T_FAULT_PUT, 0, 3, EBUSY);
+	t_unregister(&r);
+	expect_clean();
+	t_fault(dev, T_FAULT_PUT, 0, 0, 0);
+	t_free(addr);
 }
 
 /* What only one of them does. */
@@ -243,6 +275,35 @@ static void reclaim_times_out(void)
 	expect_clean();
 }
 
+static void *take_back(void *arg)
+{
+	t_reclaim(dev, *(uint64_t *)arg);
+	return NULL;
+}
+
+/*
+ * The driver decides to call back, and the pin is put before it does: it holds no lock that
+ * would make one wait for the other.
+ */
+static void called_back_late(void)
+{
+	uint64_t addr = t_alloc(dev, BLOCK, T_LAYOUT_HUGE);
+	struct t_region r = t_register(fd, dev, addr, BLOCK);
+	pthread_t thread;
+
+	t_set_parameter(vendor.driver, "hold", "Y");
+	CHECK_EQ(pthread_create(&thread, NULL, take_back, &addr), 0);
+	for (int i = 0; i < 6000 && !t_parameter(vendor.driver, "held"); i++)
+		usleep(5000);
+	CHECK_EQ(t_parameter(vendor.driver, "held"), 1);
+	t_unregister(&r);
+	t_expect_idle(dev);
+	t_set_parameter(vendor.driver, "hold", "N");
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	t_free(addr);
+	expect_clean();
+}
+
 /* Persistent pins outlive the memory's owner's wish to have it back. */
 static void no_reclaim(void)
 {
@@ -263,6 +324,7 @@ static void reclaim(void)
 	if (vendor.reclaims) {
 		forced_reclaim();
 		reclaim_times_out();
+		called_back_late();
 		return;
 	}
 	no_reclaim();
@@ -305,6 +367,77 @@ static void killed(void)
 	}
 }
 
+static void write_sysfs(const char *path, const char *text)
+{
+	int f = open(path, O_WRONLY | O_CLOEXEC);
+
+	CHECK(f >= 0);
+	if (write(f, text, strlen(text)) < 0)
+		t_fail(__FILE__, __LINE__, "%s: %s", path, strerror(errno));
+	close(f);
+}
+
+/* Transfers until the device goes, which they notice, and nothing else. */
+static int reads_to_the_end(void *arg)
+{
+	uint64_t addr = t_alloc(dev, 2 * BLOCK, T_LAYOUT_HUGE);
+	struct t_region r = t_register(t_open(dev), dev, addr, 2 * BLOCK);
+	ssize_t n;
+
+	(void)arg;
+	do {
+		n = pread(disk, r.p, r.length, place);
+	} while (n == (ssize_t)r.length);
+	if (n < 0)
+		CHECK_EQ(errno, EFAULT);
+	CHECK_EQ(t_state(&r), PHXFS_REGION_RECLAIMED);
+	CHECK(t_faults(r.p));
+	CHECK_EQ(t_unmap(&r), 0);
+	CHECK_EQ(munmap(r.p, r.length), 0);
+	return 0;
+}
+
+static int after_rebind(void *arg)
+{
+	const char *node = arg;
+
+	for (int i = 0; i < 3000 && access(node, F_OK); i++)
+		usleep(10000);
+	fd = t_open(dev);
+	round_trip(T_LAYOUT_HUGE, BLOCK);
+	expect_clean();
+	return 0;
+}
+
+/* The vendor's driver lets the device go under a transfer, and takes it again. */
+static void unbound(void)
+{
+	struct phxfs_ioctl_query q = { .size = sizeof(q) };
+	char path[128], node[64];
+	pid_t pid;
+	int status;
+
+	CHECK_EQ(t_ioctl(fd, PHXFS_IOCTL_QUERY, &q), 0);
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/driver/unbind", q.pci_bdf);
+	snprintf(node, sizeof(node), "/dev/" PHXFS_DEV_PREFIX "%d", dev);
+	CHECK_EQ(close(fd), 0);
+	fflush(stdout);
+	pid = fork();
+	CHECK(pid >= 0);
+	if (!pid)
+		_exit(reads_to_the_end(NULL));
+	for (int i = 0; i < 6000 && !t_counter(dev, "regions"); i++)
+		usleep(5000);
+	CHECK_EQ(t_counter(dev, "regions"), 1);
+	write_sysfs(path, q.pci_bdf);
+	CHECK(access(node, F_OK) < 0);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK_EQ(status, 0);
+	CHECK_EQ(t_parameter(vendor.driver, "tables"), 0);
+	write_sysfs("/sys/bus/pci/drivers_probe", q.pci_bdf);
+	CHECK_EQ(t_in_child(after_rebind, node), 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct t_case cases[] = {
@@ -313,10 +446,12 @@ int main(int argc, char **argv)
 		{ "faults", faults },
 		{ "versions", versions },
 		{ "peculiar", peculiar },
+		{ "puts", put_again },
 		{ "reclaim", reclaim },
 		{ "killed", killed },
 		{ 0 }
 	};
+	static const struct t_case alone[] = { { "unbound", unbound }, { 0 } };
 
 	CHECK(argc >= 4);
 	for (size_t i = 0; i < sizeof(vendors) / sizeof(vendors[0]); i++)
@@ -328,5 +463,7 @@ int main(int argc, char **argv)
 	dev = atoi(argv[3]);
 	place = (off_t)dev * 32 * MIB;
 	fd = t_open(dev);
+	if (argc == 5 && !strcmp(argv[4], alone[0].name))
+		return t_main(argc - 3, argv + 3, alone);
 	return t_main(argc - 3, argv + 3, cases);
 }
