@@ -27,12 +27,12 @@
 #define PARTS 16
 #define PIECES 16              /* of a chunk */
 #define LEAST_CHUNK (1UL << 20)
-#define LEAST_PIECE (128UL << 10)
+#define LEAST_PIECE (64UL << 10)
 #define MOST_PIECE (512UL << 10)
 #define CHUNKS_PER_READ 4      /* at least, of several hands: copies run beside reads */
 #define CACHED_PER_HAND (2UL << 20)
 #define PIECES_PER_HAND 2
-#define HANDS_TO_LET_OUT 4     /* letting out takes their time */
+#define HANDS_TO_LET_OUT 3     /* letting out takes their time */
 #define SPIN_NS 50000
 #define COPIES_AHEAD 2         /* that keep the device busy while the caller fills */
 
