@@ -82,13 +82,15 @@ static void one_size(size_t bytes)
 	unsigned int n = 0;
 
 	for (unsigned int i = 0; n < SAMPLES && (n < SAMPLES_MIN || now_us() < end); i++) {
-		off_t at = (off_t)((uint64_t)i * bytes % SPAN);
 		bool warm = i >= 4;
 
+		/* A place of its own each time: none finds in a cache what another left. */
 		for (unsigned int turn = 0; turn < WAYS; turn++) {
-			enum way way = (enum way)((turn + i) % WAYS);
+			unsigned int place = i / WAYS % 2 ? WAYS - turn : turn;
+			enum way way = (enum way)((place + i) % WAYS);
+			uint64_t at = (uint64_t)(i * WAYS + turn) * bytes % SPAN;
 
-			times[way][n] = measure(way, bytes, at);
+			times[way][n] = measure(way, bytes, (off_t)at);
 		}
 		n += warm;
 	}
@@ -124,6 +126,8 @@ int main(int argc, char **argv)
 	device = p;
 	check(phxfs_regmem(0, device, SPAN, &p), "phxfs_regmem");
 	mapped = p;
+	/* Both have been touched: the machine below may have given no memory before. */
+	check(phxfs_memcpy_to(0, device, host, SPAN), "phxfs_memcpy_to");
 
 	for (size_t bytes = 4096; bytes <= 16u << 20; bytes *= 4)
 		one_size(bytes);

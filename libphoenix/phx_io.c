@@ -19,6 +19,7 @@
 
 /* Chunked transfers longer than this are cut, and may call workers for help. */
 #define HELP_THRESHOLD (512UL << 10)
+#define ASK_THRESHOLD (512UL << 10)
 
 /* ------------------------------------------------------------- resolving */
 
@@ -58,13 +59,13 @@ static __attribute__((cold)) int fail_buffer(bool write, int device_id, uintptr_
 /*
  * FULL: on a buffered descriptor the CPU would copy between page cache and
  * BAR, which it reads at tens of MB/s. Such requests go by the copy engine.
- * Asking costs a system call, so small reads, whose copy into the BAR is quick
- * enough, are not asked about.
+ * Asking costs a system call, so reads below ASK_THRESHOLD, whose copy into the
+ * BAR (write-combining) is about as quick, are not asked about.
  */
 static __attribute__((noinline)) void avoid_page_cache(struct phx_xfer *x)
 {
 	if (x->path == PHXFS_PATH_DIRECT && phx_config.path == PHX_PATH_AUTO &&
-	    (x->write || x->len >= PHX_CHUNK_MIN) && !(phx_xfer_flags(x) & O_DIRECT))
+	    (x->write || x->len >= ASK_THRESHOLD) && !(phx_xfer_flags(x) & O_DIRECT))
 		x->path = PHXFS_PATH_BOUNCE;
 }
 

@@ -437,7 +437,7 @@ int t_buffered_path(int device, bool write, size_t len)
 	if (mode == PHXFS_MODE_STAGING)
 		return PHXFS_PATH_STAGING;
 	/* the CPU may fill a BAR with little, and should not read it */
-	if (mode == PHXFS_MODE_FULL && (write || len >= 64 * T_KIB))
+	if (mode == PHXFS_MODE_FULL && (write || len >= 512 * T_KIB))
 		return PHXFS_PATH_BOUNCE;
 	return mode == PHXFS_MODE_BOUNCE ? PHXFS_PATH_BOUNCE : PHXFS_PATH_DIRECT;
 }
