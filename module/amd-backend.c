@@ -49,7 +49,7 @@ struct amd_pin {
 /* The driver's. */
 int amdkfd_query_rdma_interface(const struct amd_interface **table);
 
-static typeof(amdkfd_query_rdma_interface) *query;
+static typeof(&amdkfd_query_rdma_interface) query;
 static const struct amd_interface *amd;
 
 static const struct phxfs_symbol amd_symbols[] = {

@@ -46,8 +46,8 @@ int hal_kernel_p2p_get_pages(u64 va, u64 len, void (*free_cb)(void *data), void 
 			     struct huawei_table **table);
 int hal_kernel_p2p_put_pages(struct huawei_table *table);
 
-static typeof(hal_kernel_p2p_get_pages) *get_pages;
-static typeof(hal_kernel_p2p_put_pages) *put_pages;
+static typeof(&hal_kernel_p2p_get_pages) get_pages;
+static typeof(&hal_kernel_p2p_put_pages) put_pages;
 static struct workqueue_struct *put_wq;
 
 static const struct phxfs_symbol huawei_symbols[] = {

@@ -43,12 +43,12 @@ u64 metax_p2p_get_bus_offset(void *handle);
 u32 metax_p2p_get_page_size(void *handle);
 void metax_p2p_release_mem(void *handle);
 
-static typeof(metax_p2p_acquire_mem) *acquire_mem;
-static typeof(metax_p2p_get_mem) *get_mem;
-static typeof(metax_p2p_put_mem) *put_mem;
-static typeof(metax_p2p_get_bus_offset) *get_bus_offset;
-static typeof(metax_p2p_get_page_size) *get_page_size;
-static typeof(metax_p2p_release_mem) *release_mem;
+static typeof(&metax_p2p_acquire_mem) acquire_mem;
+static typeof(&metax_p2p_get_mem) get_mem;
+static typeof(&metax_p2p_put_mem) put_mem;
+static typeof(&metax_p2p_get_bus_offset) get_bus_offset;
+static typeof(&metax_p2p_get_page_size) get_page_size;
+static typeof(&metax_p2p_release_mem) release_mem;
 
 static const struct phxfs_symbol metax_symbols[] = {
 	PHXFS_SYMBOL(metax_p2p_acquire_mem, acquire_mem),

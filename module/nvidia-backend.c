@@ -51,11 +51,11 @@ int nvidia_p2p_free_page_table(struct nvidia_table *table);
 int nvidia_p2p_get_pages_persistent(u64 va, u64 len, struct nvidia_table **table, u32 flags);
 int nvidia_p2p_put_pages_persistent(u64 va, struct nvidia_table *table, u32 flags);
 
-static typeof(nvidia_p2p_get_pages) *get_pages;
-static typeof(nvidia_p2p_put_pages) *put_pages;
-static typeof(nvidia_p2p_free_page_table) *free_table;
-static typeof(nvidia_p2p_get_pages_persistent) *get_pages_persistent;
-static typeof(nvidia_p2p_put_pages_persistent) *put_pages_persistent;
+static typeof(&nvidia_p2p_get_pages) get_pages;
+static typeof(&nvidia_p2p_put_pages) put_pages;
+static typeof(&nvidia_p2p_free_page_table) free_table;
+static typeof(&nvidia_p2p_get_pages_persistent) get_pages_persistent;
+static typeof(&nvidia_p2p_put_pages_persistent) put_pages_persistent;
 
 static const struct phxfs_symbol nvidia_symbols[] = {
 	PHXFS_SYMBOL(nvidia_p2p_get_pages, get_pages),

@@ -30,8 +30,8 @@
 /* phxfs_page_table.flags */
 #define PHXFS_PT_PERSISTENT	(1U << 0)	/* this pin cannot be taken back: no free_cb */
 #define PHXFS_PT_RECLAIMED	(1U << 1)	/* taken back before get_pages could read it */
-#define PHXFS_PT_UNDRAINED	(1U << 2)	/* set by phxfs before free_page_table: transfers
-						   go on, they could not be waited for */
+/* set by phxfs before free_page_table: transfers go on, they could not be waited for */
+#define PHXFS_PT_UNDRAINED	(1U << 2)
 
 /* phxfs_p2p_ops.flags */
 #define PHXFS_P2P_PERSISTENT	(1U << 0)	/* pins are persistent as a rule */

@@ -34,7 +34,7 @@ static bool page_idle_shared(struct page *page, struct phxfs_dev *dev)
 	/* order the three reads; the writers are the kernel's fully ordered atomics */
 	smp_rmb();
 	refs = page_ref_count(page);
-	smp_rmb();
+	smp_rmb();	/* as above */
 	idle = refs - maps == 1 && maps == phxfs_page_maps(page);
 	up_write(&dev->insert_sem);
 	return idle;

@@ -228,8 +228,10 @@ static int export_publish(struct export *e)
 	else
 		err = phxfs_inject() ? -ENOMEM :
 		      xa_alloc(&exports, &id, e, xa_limit_31b, GFP_KERNEL);
-	if (!err)
-		e->handle = (u64)++generation << 32 | id;
+	if (!err) {
+		generation++;
+		e->handle = (u64)generation << 32 | id;
+	}
 	mutex_unlock(&exports_lock);
 	return err;
 }

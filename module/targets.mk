@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # make insmod [PARAMS="phxfs_map_mode=0 ..."], make rmmod: the modules that the build made.
 # make dkms: a source tree for dkms in the build directory.
+# make module-matrix: kernels 6.1, 6.12 and newest, W=1, dkms, sparse, checkpatch; no finding.
 
 insmod: all
 	@PARAMS="$(PARAMS)" module/load $(BUILD)/module
@@ -11,4 +12,9 @@ rmmod:
 dkms:
 	@module/make-dkms $(BUILD) $(shell sed -n 's/^project(phoenix VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 
-.PHONY: insmod rmmod dkms
+# The modules against the headers of each kernel, by each tool that finds fault.
+module-matrix: setup
+	@$(SETUP) matrix
+	@module/matrix $(BUILD) 6.1 6.12 newest
+
+.PHONY: insmod rmmod dkms module-matrix

@@ -21,8 +21,6 @@
 int phxsim_probe(struct pci_dev *pdev, const struct pci_device_id *id);
 void phxsim_remove(struct pci_dev *pdev);
 
-#define FAKE_IVSHMEM		PCI_VENDOR_ID_REDHAT_QUMRANET, 0x1110, PCI_CLASS_MEMORY_RAM << 8
-
 static inline void fake_ids(struct pci_dev *pdev, u16 vendor, u16 device, u32 class)
 {
 	pdev->vendor = vendor;
@@ -42,7 +40,8 @@ static inline int fake_probe(struct pci_dev *pdev, u16 vendor, u16 device, u32 c
 static inline void fake_remove(struct pci_dev *pdev)
 {
 	phxsim_remove(pdev);
-	fake_ids(pdev, FAKE_IVSHMEM);
+	/* ivshmem's */
+	fake_ids(pdev, PCI_VENDOR_ID_REDHAT_QUMRANET, 0x1110, PCI_CLASS_MEMORY_RAM << 8);
 }
 
 /* No ids: only driver_override binds it. */

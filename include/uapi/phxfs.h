@@ -130,9 +130,11 @@ struct phxfs_ioctl_map {
 
 /* phxfs_ioctl_query.features */
 #define PHXFS_F_RECLAIM		(1ULL << 0)	/* the vendor's driver may take memory back */
-#define PHXFS_F_LONGTERM	(1ULL << 1)	/* long-term pins (fixed buffers, RDMA) are allowed
-						 * as far as the kernel can: 6.1 has no fixed
-						 * buffers on such mappings */
+/*
+ * Long-term pins (fixed buffers, RDMA) are allowed as far as the kernel can: 6.1 has no fixed
+ * buffers on such mappings.
+ */
+#define PHXFS_F_LONGTERM	(1ULL << 1)
 
 struct phxfs_ioctl_query {
 	__u32 size;		/* in, out */

@@ -36,7 +36,7 @@ static void on_revoke(void *arg)
 		WRITE_ONCE(reenter_result, phxfs_p2p_deregister(watched));
 }
 
-static void say(const char *fmt, ...)
+static __printf(1, 2) void say(const char *fmt, ...)
 {
 	va_list args;
 
