@@ -11,6 +11,7 @@
 #include <linux/rwsem.h>
 #include <linux/slab.h>
 
+#include "phxfs-inject.h"
 #include "phxfs.h"
 
 struct backend {
@@ -56,7 +57,7 @@ int phxfs_p2p_register_backend(const struct phxfs_p2p_ops *ops)
 		pr_err("backend %s: incomplete table of operations\n", ops->name ?: "?");
 		return -EINVAL;
 	}
-	b = kzalloc(sizeof(*b), GFP_KERNEL);
+	b = phxfs_inject() ? NULL : kzalloc(sizeof(*b), GFP_KERNEL);
 	if (!b)
 		return -ENOMEM;
 	b->ops = ops;

@@ -235,7 +235,7 @@ static void find_window(struct phxfs_dev *dev)
 
 static struct phxfs_dev *device_alloc(struct pci_dev *pdev, const struct phxfs_p2p_ops *ops)
 {
-	struct phxfs_dev *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
+	struct phxfs_dev *dev = phxfs_inject() ? NULL : kzalloc(sizeof(*dev), GFP_KERNEL);
 
 	if (!dev)
 		return NULL;
@@ -293,12 +293,14 @@ static void device_add_pdev(struct pci_dev *pdev, const struct phxfs_p2p_ops *op
 
 	if (!dev)
 		goto err_report;
-	err = ida_alloc_max(&device_ids, PHXFS_MAX_DEVICES - 1, GFP_KERNEL);
+	if (!phxfs_inject())
+		err = ida_alloc_max(&device_ids, PHXFS_MAX_DEVICES - 1, GFP_KERNEL);
 	if (err < 0)
 		goto err_put;
 	dev->idx = err;
 	dev->device.devt = first_devt + dev->idx;
-	err = dev_set_name(&dev->device, PHXFS_DEV_PREFIX "%d", dev->idx);
+	err = phxfs_inject() ? -ENOMEM :
+	      dev_set_name(&dev->device, PHXFS_DEV_PREFIX "%d", dev->idx);
 	if (err)
 		goto err_free_id;
 	find_window(dev);
@@ -307,7 +309,7 @@ static void device_add_pdev(struct pci_dev *pdev, const struct phxfs_p2p_ops *op
 	map_window(dev);
 	cdev_init(&dev->cdev, &phxfs_fops);
 	dev->cdev.owner = THIS_MODULE;
-	err = cdev_device_add(&dev->cdev, &dev->device);
+	err = phxfs_inject() ? -ENOMEM : cdev_device_add(&dev->cdev, &dev->device);
 	if (err)
 		goto err_unmap;
 	list_add_tail(&dev->node, &devices);
@@ -521,18 +523,19 @@ static int __init phxfs_init(void)
 
 	if (err)
 		return err;
-	phxfs_wq = alloc_workqueue("phxfs", WQ_UNBOUND, 0);
+	phxfs_wq = phxfs_inject() ? NULL : alloc_workqueue("phxfs", WQ_UNBOUND, 0);
 	if (!phxfs_wq)
 		return -ENOMEM;
-	err = alloc_chrdev_region(&first_devt, 0, PHXFS_MAX_DEVICES, "phxfs");
+	err = phxfs_inject() ? -ENOMEM :
+	      alloc_chrdev_region(&first_devt, 0, PHXFS_MAX_DEVICES, "phxfs");
 	if (err)
 		goto err_destroy_wq;
-	phxfs_class = phxfs_class_create(PHXFS_CLASS);
+	phxfs_class = phxfs_inject() ? ERR_PTR(-ENOMEM) : phxfs_class_create(PHXFS_CLASS);
 	if (IS_ERR(phxfs_class)) {
 		err = PTR_ERR(phxfs_class);
 		goto err_free_region;
 	}
-	err = bus_register_notifier(&pci_bus_type, &bus_notifier);
+	err = phxfs_inject() ? -ENOMEM : bus_register_notifier(&pci_bus_type, &bus_notifier);
 	if (err)
 		goto err_destroy_class;
 	return 0;

@@ -193,7 +193,7 @@ void t_expect_counter(int dev, const char *name, long long value)
 {
 	long long got = 0;
 
-	for (int i = 0; i < 500; i++) {
+	for (int i = 0; i < 500 * t_slow(); i++) {
 		got = t_counter(dev, name);
 		if (got == value)
 			return;
@@ -273,27 +273,67 @@ uint64_t t_alloc(int dev, uint64_t length, unsigned int layout)
 	return addr;
 }
 
-void t_free(uint64_t addr)
+int t_try_free(uint64_t addr)
 {
 	int (*call)(void *) = sim("phxsim_mem_free");
 
-	CHECK_EQ(call((void *)(uintptr_t)addr), 0);
+	return call((void *)(uintptr_t)addr);
+}
+
+void t_free(uint64_t addr)
+{
+	CHECK_EQ(t_try_free(addr), 0);
+}
+
+void t_expect_unused(int dev)
+{
+	long long used = 0;
+	char path[64];
+
+	/* by its sysfs: to open it would be a use */
+	snprintf(path, sizeof(path), "/sys/class/misc/phxsim%d/used_bytes", dev);
+	for (int i = 0; i < 500 * t_slow(); i++) {
+		CHECK(read_number(path, &used));
+		if (!used)
+			return;
+		usleep(10000);
+	}
+	t_fail(__FILE__, __LINE__, "phxsim%d: %lld bytes stay in use", dev, used);
+}
+
+int t_try_fault(int dev, unsigned int kind, uint32_t skip, uint32_t count, uint64_t arg)
+{
+	int (*call)(int, unsigned int, uint32_t, uint32_t, uint64_t) = sim("phxsim_fault");
+
+	return call(dev, kind, skip, count, arg);
 }
 
 void t_fault(int dev, unsigned int kind, uint32_t skip, uint32_t count, uint64_t arg)
 {
-	int (*call)(int, unsigned int, uint32_t, uint32_t, uint64_t) = sim("phxsim_fault");
+	CHECK_EQ(t_try_fault(dev, kind, skip, count, arg), 0);
+}
 
-	CHECK_EQ(call(dev, kind, skip, count, arg), 0);
+static int reclaim(int dev, uint64_t addr, uint32_t *callbacks)
+{
+	int (*call)(int, int, const void *, uint32_t *) = sim("phxsim_reclaim");
+
+	*callbacks = 0;
+	return call(dev, 0, (void *)(uintptr_t)addr, callbacks);
 }
 
 uint32_t t_reclaim(int dev, uint64_t addr)
 {
-	int (*call)(int, int, const void *, uint32_t *) = sim("phxsim_reclaim");
-	uint32_t callbacks = 0;
+	uint32_t callbacks;
 
-	CHECK_EQ(call(dev, 0, (void *)(uintptr_t)addr, &callbacks), 0);
+	CHECK_EQ(reclaim(dev, addr, &callbacks), 0);
 	return callbacks;
+}
+
+int t_try_reclaim(int dev, uint64_t addr)
+{
+	uint32_t callbacks;
+
+	return reclaim(dev, addr, &callbacks);
 }
 
 uint64_t t_bar_offset(uint64_t addr)
@@ -353,6 +393,45 @@ bool t_device_has(uint64_t addr, uint64_t length, uint64_t seed)
 	want = host(p, length, SUM0);
 	free(p);
 	return sum == want;
+}
+
+/* --- time, chance ----------------------------------------------------------------------------- */
+
+long long t_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000ll + ts.tv_nsec / 1000000;
+}
+
+long t_setting(const char *name, long otherwise)
+{
+	const char *text = getenv(name);
+	char *end = NULL;
+	long value = otherwise;
+
+	if (text && *text)
+		value = strtol(text, &end, 10);
+	if ((end && *end) || value < 0)
+		t_fail(__FILE__, __LINE__, "%s=%s is no number", name, text);
+	return value;
+}
+
+int t_slow(void)
+{
+	long slow = t_setting("PHX_SLOW", 1);
+
+	return slow < 1 ? 1 : slow;
+}
+
+uint64_t t_random(uint64_t *state, uint64_t below)
+{
+	uint64_t x = *state += 0x9e3779b97f4a7c15ull;
+
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+	return below ? (x ^ (x >> 31)) % below : 0;
 }
 
 /* --- processes, transfers --------------------------------------------------------------------- */

@@ -77,7 +77,7 @@ void t_unregister(struct t_region *r);
 /* --- sysfs ------------------------------------------------------------------------------ */
 
 long long t_counter(int dev, const char *name);
-/* Waits up to 5 s; fails the test if the value does not come. */
+/* Waits up to 5 s, longer on a slow machine; fails the test if the value does not come. */
 void t_expect_counter(int dev, const char *name, long long value);
 /* Nothing registered, pinned or draining. */
 void t_expect_idle(int dev);
@@ -99,9 +99,14 @@ enum { T_FAULT_ALLOC, T_FAULT_PIN, T_FAULT_PIN_SILENT, T_FAULT_PIN_OUTSIDE,
 uint64_t t_alloc(int dev, uint64_t length, unsigned int layout);
 int t_try_alloc(int dev, uint64_t length, unsigned int layout, uint64_t *addr);
 void t_free(uint64_t addr);
+int t_try_free(uint64_t addr);
+/* Waits like t_expect_counter() until all memory of accelerator phxsimN is free. */
+void t_expect_unused(int dev);
 void t_fault(int dev, unsigned int kind, uint32_t skip, uint32_t count, uint64_t arg);
-/* Takes back the pins of the allocation at @addr; how many. */
+int t_try_fault(int dev, unsigned int kind, uint32_t skip, uint32_t count, uint64_t arg);
+/* Takes back the pins of the allocation at @addr, or of all; how many. */
 uint32_t t_reclaim(int dev, uint64_t addr);
+int t_try_reclaim(int dev, uint64_t addr);
 /* BAR offset of the 64 KiB page that holds @addr. */
 uint64_t t_bar_offset(uint64_t addr);
 uint64_t t_available(int dev);
@@ -111,6 +116,16 @@ void t_fill_device(uint64_t addr, uint64_t length, uint64_t seed);
 void t_fill_host(void *p, uint64_t length, uint64_t seed);
 bool t_device_has(uint64_t addr, uint64_t length, uint64_t seed);
 bool t_host_has(const void *p, uint64_t length, uint64_t seed);
+
+/* --- time, chance -------------------------------------------------------------------------- */
+
+long long t_now_ms(void);
+/* How many times slower this machine is than one that the time limits were made for. */
+int t_slow(void);
+/* The environment's number, or the default. */
+long t_setting(const char *name, long otherwise);
+/* 0 <= the next of the sequence that *state is in < below */
+uint64_t t_random(uint64_t *state, uint64_t below);
 
 /* --- processes, transfers ---------------------------------------------------------------- */
 
