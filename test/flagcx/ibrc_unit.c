@@ -127,7 +127,9 @@ static void numbers_keep_to_both_ends(void)
 	TP_EQ(ib_mtu_choose(4096, 1024, 2048), 1024);
 	TP_EQ(ib_mtu_choose(512, 1024, 2048), 512);
 	TP_EQ(ib_mtu_choose(4096, 4096, 2048), 2048);
-	TP_EQ(ib_read_depth(128, 128), 16);
+	TP_EQ(ib_read_depth(128, 128), 128);
+	TP_EQ(ib_read_depth(16, 128), 16);
+	TP_EQ(ib_read_depth(1000, 1000), 255);
 	TP_EQ(ib_read_depth(4, 128), 4);
 	TP_EQ(ib_read_depth(128, 1), 1);
 	TP_EQ(ib_read_depth(0, 16), 0);

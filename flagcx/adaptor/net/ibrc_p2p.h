@@ -37,6 +37,7 @@
 #define IB_DRAIN_MS 2000u
 #define IB_TICK_MS 500u               /* how often paths with work are looked after */
 #define IB_PATIENCE 4u               /* times what all retries take without a completion */
+#define IB_SLOWEST (512u << 10)      /* bytes a tick that what is in flight may take more */
 #define IB_SPIN_NS 20000u            /* completions come in crowds */
 #define IB_INBOX 4096u               /* completions that others polled for a worker */
 
@@ -216,6 +217,8 @@ int ib_worker_init(struct p2p_net *net, struct p2p_worker *w);
 void ib_worker_exit(struct p2p_net *net, struct p2p_worker *w);
 int ib_poll(struct p2p_worker *w);
 bool ib_arm(struct p2p_worker *w);
+int ib_borrow(struct p2p_path *path);
+int ib_step(struct p2p_path *path);
 /* Look after the paths in a while. */
 void ib_tick_soon(struct ib_worker *iw);
 /* A completion queue with n entries to spare; they are the caller's then. */

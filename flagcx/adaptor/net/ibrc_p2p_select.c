@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define READS_MAX 16
+#define READS_MAX UINT8_MAX /* the word's field, and the queue pair's attribute */
 
 /* --------------------------------------------------------------------- ports */
 

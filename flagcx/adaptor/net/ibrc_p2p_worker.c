@@ -383,6 +383,28 @@ static void on_channel(struct p2p_source *source, uint32_t events)
 	}
 }
 
+/* -------------------------------------------------------------- callers take part */
+
+/*
+ * The worker sleeps with its queues armed, so an event wakes it all the same; it
+ * finds the turn taken, and nothing to do after that. Shared queues are for
+ * workers: what is another's would wait for the caller.
+ */
+int ib_borrow(struct p2p_path *path)
+{
+	return ib_is(ib_of(path), IB_UP) && !ib_of(path)->iw->net->shared ? 0 : -EOPNOTSUPP;
+}
+
+int ib_step(struct p2p_path *path)
+{
+	struct ib_path *p = ib_of(path);
+
+	if (p->cq)
+		ib_cq_poll(p->iw, p->cq);
+	pump_all(p->iw);
+	return p->stream.broken ? -ECONNRESET : 0;
+}
+
 /* ----------------------------------------------------------------------- ticks */
 
 void ib_tick_soon(struct ib_worker *iw)
@@ -413,7 +435,8 @@ static void on_tick(struct p2p_source *source, uint32_t events)
 
 		if (!p || p->head == p->tail)
 			continue;
-		if (ib_is(p, IB_UP) && iw->ticks - p->moved > iw->patience) {
+		if (ib_is(p, IB_UP) &&
+		    iw->ticks - p->moved > iw->patience + p->out_bytes / IB_SLOWEST) {
 			p->moved = iw->ticks;
 			ib_qp_fail(p, -ETIMEDOUT, true);
 		} else if (ib_is(p, IB_DRAINING) &&
