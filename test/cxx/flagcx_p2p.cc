@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program written against the C++ header: every overload, slice and task
 // type, as its callers use them. Compiled as C++11 and later.
+#include "flagcx_net_adaptor.h"
 #include "flagcx_p2p.h"
 
 #include <chrono>
@@ -320,6 +321,54 @@ void the_plain_facade()
 	flagcxP2pRpcEngineDestroy(server);
 }
 
+#ifdef HAVE_OBJECT
+// A worker of a caller's own: it cuts a range by a policy and posts the slices through the
+// table's object. Without a device every call says so.
+void slices_through_the_object()
+{
+	flagcxNetAdaptor &net = flagcxNetIbP2p;
+	constexpr size_t len = 1000000;
+	std::vector<unsigned char> from(len), to(len);
+	char handle[FLAGCX_NET_HANDLE_MAXSIZE];
+	void *listener, *send, *recv = nullptr, *mine, *theirs;
+	FlagcxTransferTask task;
+	int n = -1;
+
+	CHECK(net.testBatch(nullptr, 0, nullptr, &n) == flagcxSuccess && n == 0);
+	CHECK(net.igetBatch(nullptr, 1, nullptr) == flagcxInvalidArgument);
+	if (net.init() != flagcxSuccess) {
+		CHECK(net.devices(&n) == flagcxSuccess && n == 0);
+		CHECK(net.listen(0, handle, &listener) == flagcxInvalidArgument);
+		return;
+	}
+	for (size_t i = 0; i < len; i++)
+		from[i] = static_cast<unsigned char>(i * 7);
+	CHECK(net.listen(0, handle, &listener) == flagcxSuccess);
+	auto accepted = std::async(std::launch::async,
+				   [&] { return net.accept(listener, &recv); });
+	CHECK(net.connect(0, handle, &send) == flagcxSuccess);
+	CHECK(accepted.get() == flagcxSuccess);
+	CHECK(net.regMr(send, from.data(), len, 0, 0, &mine) == flagcxSuccess);
+	CHECK(net.regMr(recv, to.data(), len, 0, 0, &theirs) == flagcxSuccess);
+	buildSlices<FlagcxSlicePolicy>(&task, va(from.data()), va(to.data()), len,
+				       static_cast<flagcxP2pMrHandle *>(mine)->lkey,
+				       static_cast<flagcxP2pMrHandle *>(theirs)->rkey,
+				       FLAGCX_SLICE_OP_WRITE);
+	CHECK(net.iputBatch(send, static_cast<int>(task.sliceList.size()),
+			    task.sliceList.data()) == flagcxSuccess);
+	for (int i = 0; i < 10000 && !task.isAllDone(); i++)
+		std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	CHECK(task.isAllDone() && !task.hasErrors());
+	CHECK(from == to);
+	for (FlagcxSlice *s : task.sliceList)
+		delete s;
+	CHECK(net.deregMr(send, mine) == flagcxSuccess);
+	CHECK(net.deregMr(recv, theirs) == flagcxSuccess);
+	CHECK(net.closeSend(send) == flagcxSuccess && net.closeRecv(recv) == flagcxSuccess);
+	CHECK(net.closeListen(listener) == flagcxSuccess);
+}
+#endif
+
 } // namespace
 
 int main()
@@ -328,5 +377,8 @@ int main()
 	slices_are_cut_by_policy();
 	a_session_as_a_plugin_has_it();
 	the_plain_facade();
+#ifdef HAVE_OBJECT
+	slices_through_the_object();
+#endif
 	return 0;
 }
