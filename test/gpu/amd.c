@@ -139,6 +139,73 @@ static void caller_keeps_its_device(void)
 	CHECK(state(NULL, 0).capture_mode_kept);
 }
 
+static void failing_calls_keep_the_device(void)
+{
+	static const char *const calls[] = {
+		"cuMemAlloc_v2", "cuMemFree_v2",  "cuStreamCreate",	  "copies",
+		"cuEventCreate", "cuEventRecord", "cuEventSynchronize",	  "cuStreamQuery",
+		"cuEventQuery",  "cuStreamSynchronize", "cuMemHostRegister_v2",
+	};
+	void *event = NULL, *host, *other;
+	char word[8], *p;
+	int now = -1;
+
+	start();
+	EQ(hip.set_device(1), 0);
+	p = alloc(id, PAGE);
+	EQ(ops->host_alloc(id, PAGE, &host), 0);
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		gpu_context("%s fails", calls[i]);
+		fake.fail(calls[i], 999, 1, true);
+		(void)!phxfs_memcpy_to(id, p, word, sizeof(word));
+		(void)!ops->memcpy_htod_async(id, 1, p, host, PAGE);
+		if (!ops->event_record(id, 1, &event))
+			(void)!ops->event_done(id, event);
+		if (!phxfs_mem_alloc(id, PAGE, &other))
+			(void)!phxfs_mem_free(id, other);
+		fake.fail(calls[i], 0, 0, false);
+		EQ(ops->queue_sync(id, 1), 0);
+		EQ(hip.get_device(&now), 0);
+		EQ(now, 1);
+		CHECK(state(NULL, 0).capture_mode_kept);
+		EQ(phxfs_memcpy_to(id, p, word, sizeof(word)), 0);
+	}
+	ops->event_free(id, event);
+}
+
+/* Each queue keeps its order, and none waits for another. */
+static void queues_keep_their_order(void)
+{
+	unsigned char *host, *back;
+	void *memory, *events[2] = { NULL, NULL };
+	char *p;
+
+	start();
+	p = alloc(id, 2 * MIB);
+	EQ(ops->host_alloc(id, 4 * MIB, &memory), 0);
+	host = memory;
+	back = host + 2 * MIB;
+	for (int i = 0; i < 20; i++) {
+		for (int slot = 0; slot < 2; slot++) {
+			size_t at = slot * MIB;
+
+			memset(host + at, 2 * i + slot, MIB);
+			EQ(ops->memcpy_htod_async(id, slot, p + at, host + at, MIB), 0);
+			EQ(ops->memcpy_dtoh_async(id, slot, back + at, p + at, MIB), 0);
+			EQ(ops->event_record(id, slot, &events[slot]), 0);
+		}
+		EQ(ops->event_wait(id, events[1]), 0);
+		EQ(back[MIB], (unsigned char)(2 * i + 1));
+		EQ(back[2 * MIB - 1], (unsigned char)(2 * i + 1));
+		EQ(ops->queue_sync(id, 0), 0);
+		EQ(ops->event_done(id, events[0]), 0);
+		EQ(back[0], (unsigned char)(2 * i));
+		EQ(back[MIB - 1], (unsigned char)(2 * i));
+	}
+	ops->event_free(id, events[0]);
+	ops->event_free(id, events[1]);
+}
+
 /* The program's streams, of ordinary priority, share no hardware queue with ours. */
 static void our_streams_come_first(void)
 {
@@ -198,6 +265,8 @@ static const struct gpu_case cases[] = {
 	CASE(kinds_of_memory_in_an_older_runtime, .env = "FAKE_RUNTIME_VERSION=5"),
 	CASE(identity_is_the_allocations),
 	CASE(caller_keeps_its_device),
+	CASE(failing_calls_keep_the_device),
+	CASE(queues_keep_their_order),
 	CASE(our_streams_come_first),
 	CASE(failed_copies_are_reported),
 	CASE(streams_wait_and_signal),
