@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Options and compiler settings shared by every part.
 
-set(PHXFS_VENDOR "ALL" CACHE STRING
-	"Vendors to build: ALL, or one of NVIDIA METAX AMD HUAWEI SIM")
-set_property(CACHE PHXFS_VENDOR PROPERTY STRINGS ALL NVIDIA METAX AMD HUAWEI SIM)
-if(NOT PHXFS_VENDOR MATCHES "^(ALL|NVIDIA|METAX|AMD|HUAWEI|SIM)$")
-	message(FATAL_ERROR "PHXFS_VENDOR=${PHXFS_VENDOR}: "
-		"use ALL, NVIDIA, METAX, AMD, HUAWEI or SIM")
+set(vendors NVIDIA METAX AMD HUAWEI SIM)
+list(JOIN vendors " " vendor_names)
+set(PHXFS_VENDOR "ALL" CACHE STRING "Vendors to build: ALL, or one of ${vendor_names}")
+set_property(CACHE PHXFS_VENDOR PROPERTY STRINGS ALL ${vendors})
+if(NOT PHXFS_VENDOR IN_LIST vendors AND NOT PHXFS_VENDOR STREQUAL ALL)
+	message(FATAL_ERROR "PHXFS_VENDOR=${PHXFS_VENDOR}: use ALL or one of ${vendor_names}")
 endif()
 
 option(PHX_WERROR "Treat compiler warnings as errors (CI does)" OFF)
