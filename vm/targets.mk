@@ -4,7 +4,7 @@
 # make test-storm [KERNEL=debug] [ROUNDS=200] [STORMS="killed ..."]: lifetime storms, as long
 #   as they take; "registered" wants more rounds than the others.
 # make fuzz-phxfs [KERNEL=debug] [SECONDS=1200] [SEED=N]: random calls to the module.
-# make coverage-module: what the module's tests reach, into docs/module-coverage.md.
+# make coverage-module: what the module's tests reach on 6.12, into docs/module-coverage.md.
 # make test-porting [KERNEL=6.1]: the porting guide, followed, and its acceptance list.
 
 KERNEL ?= 6.1
@@ -28,7 +28,7 @@ fuzz-phxfs: all
 		--append dma_debug=off --env PHX_FUZZ_SECONDS=$(SECONDS) --env PHX_FUZZ_SEED=$(SEED) vm/suite/29-phxfs-fuzz
 
 coverage-module: all
-	@vm/coverage $(BUILD) docs/module-coverage.md
+	@KERNEL=6.12 vm/coverage $(BUILD) docs/module-coverage.md
 
 test-porting: setup-test
 	@vm/porting $(KERNEL)

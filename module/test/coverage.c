@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * phxfs-coverage.ko: what gcc's --coverage counts in the project's modules, for gcov. It
- * needs no GCOV_KERNEL, but a kernel that runs modules' constructors: one with KASAN.
+ * phxfs-coverage.ko: what gcc's --coverage counts in the project's modules, for gcov. The
+ * kernel needs no GCOV_KERNEL.
  *
- * A module built with PHXFS_COVERAGE=1 names its counters by __gcov_init() before its own
- * init. They die with it: when it goes, and when its init fails, they are added up here.
+ * A module built with PHXFS_COVERAGE=1 names its counters by __gcov_init(), which its
+ * constructors call before its own init: the kernel runs them if it is one with KASAN, else
+ * we do. The counters die with it: when it goes, and when its init fails, they are added up.
  * debugfs phxfs-coverage/FILE.gcda has the sums, to be read when those modules are gone.
  *
  * The layout of the counters and of the file is gcc's.
@@ -161,12 +162,28 @@ void __gcov_merge_add(u64 *counters, u32 n)
 }
 EXPORT_SYMBOL(__gcov_merge_add);
 
-/* After a module's exit, or its init that failed; its memory is still there. */
-static int module_goes(struct notifier_block *nb, unsigned long event, void *data)
+/* One for each source file; the compiler's name for it. */
+static void run_constructors(const struct module *mod)
+{
+	const struct mod_kallsyms *k = rcu_dereference_raw(mod->kallsyms);
+	unsigned int i;
+
+	for (i = 0; i < k->num_symtab; i++) {
+		const Elf_Sym *sym = &k->symtab[i];
+
+		if (str_has_prefix(k->strtab + sym->st_name, "_sub_I_00100_"))
+			((void (*)(void))sym->st_value)();
+	}
+}
+
+/* A module goes after its exit, or its init that failed; its memory is still there. */
+static int module_event(struct notifier_block *nb, unsigned long event, void *data)
 {
 	const struct module *mod = data;
 	struct gcov_info **link;
 
+	if (event == MODULE_STATE_COMING && !IS_ENABLED(CONFIG_CONSTRUCTORS))
+		run_constructors(mod);
 	if (event != MODULE_STATE_GOING)
 		return NOTIFY_DONE;
 	mutex_lock(&lock);
@@ -182,7 +199,7 @@ static int module_goes(struct notifier_block *nb, unsigned long event, void *dat
 	return NOTIFY_DONE;
 }
 
-static struct notifier_block notifier = { .notifier_call = module_goes };
+static struct notifier_block notifier = { .notifier_call = module_event };
 
 static int __init coverage_init(void)
 {
