@@ -316,7 +316,8 @@ int phxfs_connector_info(int index, struct phxfs_connector_info *info);
  * Opens are counted: each later open of the same device only adds a client.
  *
  * Return: 0; -ENODEV: no such device; -EBUSY: its last close is still
- * draining, try again; -EACCES or another errno of opening the device node.
+ * draining, try again; -EACCES or another errno of opening the device node;
+ * -EPROTO, -ESTALE: the kernel module was replaced since this process began.
  */
 int phxfs_open(int device_id);
 

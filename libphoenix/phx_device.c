@@ -456,7 +456,7 @@ int phx_device_open_node(struct phx_device *dev)
 	if (dev->kernel_fd >= 0 ||
 	    (dev->mode != PHXFS_MODE_FULL && dev->mode != PHXFS_MODE_STAGING))
 		return 0;
-	dev->kernel_fd = phx_kernel_open(dev->id);
+	dev->kernel_fd = phx_kernel_open(dev->id, dev->mode, dev->about.bdf);
 	if (dev->kernel_fd < 0) {
 		err = dev->kernel_fd;
 		dev->kernel_fd = -1;

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,20 @@ static void read_line(const char *node, const char *file, char *out, size_t size
 	out[strcspn(out, "\n")] = '\0';
 }
 
+/* A module of another ABI could be misread: then it is as good as none. */
+static bool same_abi(const char *name, struct phx_kernel_node *node)
+{
+	char abi[16], *end;
+
+	read_line(name, "abi", abi, sizeof(abi));
+	if (abi[0] && strtoul(abi, &end, 10) == PHXFS_ABI_VERSION && !*end)
+		return true;
+	snprintf(node->status, sizeof(node->status),
+		 "its ABI is %s, this library's is %d: use both of one release",
+		 abi[0] ? abi : "older than 1", PHXFS_ABI_VERSION);
+	return false;
+}
+
 static int read_node(const char *name, struct phx_kernel_node *node)
 {
 	const size_t prefix = sizeof(PHXFS_DEV_PREFIX) - 1;
@@ -45,13 +60,13 @@ static int read_node(const char *name, struct phx_kernel_node *node)
 	node->number = (int)strtol(name + prefix, &end, 10);
 	if (end == name + prefix || *end)
 		return -ENOENT;
-	read_line(name, "map_mode", mode, sizeof(mode));
-	if (strcmp(mode, "0") && strcmp(mode, "1"))
-		return -ENOENT;
-	node->map_mode = mode[0] == '0' ? PHXFS_MODE_FULL : PHXFS_MODE_STAGING;
 	read_line(name, "pci_bdf", node->bdf, sizeof(node->bdf));
 	read_line(name, "backend", node->backend, sizeof(node->backend));
 	read_line(name, "status", node->status, sizeof(node->status));
+	read_line(name, "map_mode", mode, sizeof(mode));
+	if (same_abi(name, node) && strcmp(mode, "0") && strcmp(mode, "1"))
+		return -ENOENT;
+	node->map_mode = mode[0] == '0' ? PHXFS_MODE_FULL : PHXFS_MODE_STAGING;
 	return 0;
 }
 
@@ -71,10 +86,30 @@ int phx_kernel_scan(struct phx_kernel_node *nodes, int max)
 	return n;
 }
 
-int phx_kernel_open(int number)
+/* Is what was opened what sysfs told of? */
+static int check_node(int fd, int number, int map_mode, const char *bdf)
+{
+	struct phxfs_ioctl_query q = { .size = sizeof(q) };
+
+	if (ioctl(fd, PHXFS_IOCTL_QUERY, &q) < 0)
+		return phx_fail(-errno, "open", "use a library and a module of one release",
+				"asking /dev/" PHXFS_DEV_PREFIX "%d", number);
+	if (q.abi != PHXFS_ABI_VERSION)
+		return phx_fail(-EPROTO, "open", "use a library and a module of one release",
+				"/dev/" PHXFS_DEV_PREFIX "%d has ABI %u, this library %d", number,
+				q.abi, PHXFS_ABI_VERSION);
+	if ((int)q.map_mode != map_mode || strncmp(q.pci_bdf, bdf, sizeof(q.pci_bdf)))
+		return phx_fail(-ESTALE, "open",
+				"the module was loaded anew, differently: restart the program",
+				"/dev/" PHXFS_DEV_PREFIX "%d is %.31s in mode %u, not %s in %d",
+				number, q.pci_bdf, q.map_mode, bdf, map_mode);
+	return 0;
+}
+
+int phx_kernel_open(int number, int map_mode, const char *bdf)
 {
 	char path[40];
-	int fd;
+	int fd, err;
 
 	snprintf(path, sizeof(path), "/dev/" PHXFS_DEV_PREFIX "%d", number);
 	do {
@@ -86,6 +121,11 @@ int phx_kernel_open(int number)
 				errno == ENOENT ? "mount devtmpfs, or make the node by hand" :
 						  NULL,
 				"%s", path);
+	err = check_node(fd, number, map_mode, bdf);
+	if (err) {
+		close(fd);
+		return err;
+	}
 	return fd;
 }
 

@@ -13,14 +13,18 @@ struct phx_kernel_node {
 	int map_mode;     /* enum phxfs_mode: FULL or STAGING */
 	char bdf[16];
 	char backend[16];
-	char status[128]; /* "ok", or why the device cannot be mapped */
+	char status[128]; /* "ok", or why the device cannot be mapped, or not by this library */
 };
 
 /* Fill @nodes with what sysfs shows; their number, 0 without the module. */
 int phx_kernel_scan(struct phx_kernel_node *nodes, int max);
 
-/* Open the device node: a descriptor, or -errno with the error recorded. */
-int phx_kernel_open(int number);
+/*
+ * Open the device node: a descriptor, or -errno with the error recorded. @map_mode and @bdf
+ * are what phx_kernel_scan() saw: a module that was loaded anew since, and has another
+ * device there, must not be taken for it.
+ */
+int phx_kernel_open(int number, int map_mode, const char *bdf);
 
 /*
  * Map @len bytes of device memory at @addr; *mapping is where the CPU and

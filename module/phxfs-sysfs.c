@@ -48,6 +48,12 @@ PHXFS_COUNTER(unmaps, unmaps);
 PHXFS_COUNTER(reclaims, reclaims);
 PHXFS_COUNTER(reclaim_timeouts, reclaim_timeouts);
 
+static ssize_t abi_show(struct device *d, struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%d\n", PHXFS_ABI_VERSION);
+}
+static DEVICE_ATTR_RO(abi);
+
 static ssize_t p2p_distance_show(struct device *d, struct device_attribute *attr, char *buf)
 {
 	struct phxfs_dev *dev = to_phxfs(d);
@@ -65,6 +71,7 @@ static ssize_t p2p_distance_show(struct device *d, struct device_attribute *attr
 static DEVICE_ATTR_RO(p2p_distance);
 
 static struct attribute *phxfs_dev_attrs[] = {
+	&dev_attr_abi.attr,
 	&dev_attr_pci_bdf.attr,
 	&dev_attr_map_mode.attr,
 	&dev_attr_backend.attr,

@@ -43,6 +43,10 @@ atomic_t phxfs_inject_countdown = ATOMIC_INIT(0);
 module_param_named(inject, phxfs_inject_countdown.counter, int, 0600);
 MODULE_PARM_DESC(inject, "test aid: let the Nth step from now that can fail, fail");
 
+#define PHXFS_STRUCT_MAX	4096
+#define QUERY_FIRST		offsetofend(struct phxfs_ioctl_query, backend)
+#define REGION_FIRST		offsetofend(struct phxfs_ioctl_region, page_size)
+
 struct workqueue_struct *phxfs_wq;
 
 static dev_t first_devt;
@@ -105,14 +109,17 @@ static long call_map(struct phxfs_file *pf, void __user *uarg, bool map)
 	return map ? phxfs_region_map(pf, &arg) : phxfs_region_unmap(pf, &arg);
 }
 
-/* Structs that grow: see the uapi header for the rules kept here. */
-static int get_sized(void *arg, size_t known, void __user *uarg, u32 *size)
+/*
+ * Structs that grow: see the uapi header for the rules kept here. @first is the size that
+ * the struct had in its first release.
+ */
+static int get_sized(void *arg, size_t first, size_t known, void __user *uarg, u32 *size)
 {
 	int err;
 
 	if (get_user(*size, (u32 __user *)uarg))
 		return -EFAULT;
-	if (*size < known || *size > PAGE_SIZE)
+	if (*size < first || *size > PHXFS_STRUCT_MAX)
 		return -EINVAL;
 	err = copy_struct_from_user(arg, known, uarg, *size);
 	return err == -E2BIG ? -EINVAL : err;
@@ -121,7 +128,7 @@ static int get_sized(void *arg, size_t known, void __user *uarg, u32 *size)
 static int put_sized(void *arg, size_t known, void __user *uarg, u32 size)
 {
 	*(u32 *)arg = known;
-	if (copy_to_user(uarg, arg, known) ||
+	if (copy_to_user(uarg, arg, min_t(size_t, size, known)) ||
 	    (size > known && clear_user(uarg + known, size - known)))
 		return -EFAULT;
 	return 0;
@@ -132,7 +139,7 @@ static long call_query(struct phxfs_file *pf, void __user *uarg)
 	struct phxfs_dev *dev = pf->dev;
 	struct phxfs_ioctl_query q = { 0 };
 	u32 size;
-	int err = get_sized(&q, sizeof(q), uarg, &size);
+	int err = get_sized(&q, QUERY_FIRST, sizeof(q), uarg, &size);
 
 	if (err)
 		return err;
@@ -161,7 +168,7 @@ static long call_region(struct phxfs_file *pf, void __user *uarg)
 {
 	struct phxfs_ioctl_region arg;
 	u32 size;
-	int err = get_sized(&arg, sizeof(arg), uarg, &size);
+	int err = get_sized(&arg, REGION_FIRST, sizeof(arg), uarg, &size);
 
 	if (!err && arg.flags)
 		err = -EINVAL;

@@ -2,6 +2,7 @@
 # make insmod [PARAMS="phxfs_map_mode=0 ..."], make rmmod: the modules that the build made.
 # make dkms: a source tree for dkms in the build directory.
 # make module-matrix: kernels 6.1, 6.12 and newest, W=1, dkms, sparse, checkpatch; no finding.
+# make test-upgrade [KERNEL=6.1]: the library on older and newer modules.
 
 insmod: all
 	@PARAMS="$(PARAMS)" module/load $(BUILD)/module
@@ -17,4 +18,8 @@ module-matrix: setup
 	@$(SETUP) matrix
 	@module/matrix $(BUILD) 6.1 6.12 newest
 
-.PHONY: insmod rmmod dkms module-matrix
+# The library on modules of other releases.
+test-upgrade: all
+	@module/test/upgrade $(BUILD) $(KERNEL)
+
+.PHONY: test-upgrade insmod rmmod dkms module-matrix

@@ -6,6 +6,7 @@
  * Names
  *   /dev/phxfs_devN                       one node per accelerator; N is its device_id
  *   /sys/class/phxfs-generic/phxfs_devN/  one file per value, each ends in '\n':
+ *     abi               PHXFS_ABI_VERSION of the module
  *     pci_bdf           "0000:01:00.0"
  *     map_mode          "0" FULL, "1" STAGING
  *     backend           name of the vendor backend that serves the device: "sim"
@@ -61,6 +62,10 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
+/*
+ * Grows when a library of before would misread what the module says or does, which added
+ * calls, fields and values do not. A library serves no module of another number.
+ */
 #define PHXFS_ABI_VERSION	1
 
 #define PHXFS_DEV_PREFIX	"phxfs_dev"
