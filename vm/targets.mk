@@ -6,12 +6,24 @@
 # make fuzz-phxfs [KERNEL=debug] [SECONDS=1200] [SEED=N]: random calls to the module.
 # make coverage-module: what the module's tests reach on 6.12, into docs/module-coverage.md.
 # make test-porting [KERNEL=6.1]: the porting guide, followed, and its acceptance list.
+# make reach-table: docs/reach.md, what storage reaches on which kernel; test-reach: seen again.
 
 KERNEL ?= 6.1
 
-test-vm: all
+# The whole of it also boots the guests that a table of the suite needs.
+test-vm: all setup-reach
 	@[ "$(KERNEL)$(TESTS)" != debug ] || vm/selftest $(BUILD) debug
 	@vm/run --kernel $(KERNEL) --build $(BUILD) $(TESTS)
+	@[ -n "$(TESTS)" ] || vm/reach $(BUILD) $(KERNEL) iommu swiotlb=force
+
+test-reach: all setup-reach
+	@vm/reach $(BUILD) $(KERNEL)
+
+reach-table: all setup-reach
+	@vm/reach --record $(BUILD) 6.1 6.12 newest
+
+setup-reach:
+	@$(SETUP) reach
 
 ROUNDS ?= 200
 STORMS ?=
@@ -33,4 +45,4 @@ coverage-module: all
 test-porting: setup-test
 	@vm/porting $(KERNEL)
 
-.PHONY: test-vm test-storm fuzz-phxfs coverage-module test-porting
+.PHONY: test-vm test-reach reach-table setup-reach test-storm fuzz-phxfs coverage-module test-porting
