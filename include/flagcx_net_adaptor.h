@@ -6,6 +6,10 @@
  * adaptors and choose among them, and for programs that cut their transfers
  * into slices themselves.
  *
+ * The object, also for those who look it up by name:
+ *
+ *   flagcxNetIbP2p
+ *
  * Everything stands on the P2P engine (flagcx_p2p.h): a device has an engine of
  * its own with FLAGCX_P2P_TRANSPORT=ibrc, a comm is one of its connections. So
  * credits, the repair of queue pairs and the end of every transfer when a peer

@@ -156,16 +156,19 @@ static void bad_memory_direct(void)
 	bad_memory(O_DIRECT);
 }
 
-/* Registered, and then unmapped behind the library's back. */
+/*
+ * Registered, and then unmapped behind the library's back. The place stays taken, or some
+ * thread's new mapping could come to lie there, and be read into.
+ */
 static void unmapped_registration(void)
 {
 	int fd = stress_file(4 * LEN, O_RDWR);
 	char *memory = stress_memory(LEN);
 	phxfs_io_req_t r = { .fd = fd, .buf = memory, .nbytes = LEN };
 
-	/* With all in place that will be mapped, lest it is mapped there. */
 	EQ(phxfs_read_batch(&r, 1), 0);
-	CHECK(!munmap(memory, LEN));
+	CHECK(mmap(memory, LEN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+	      memory);
 	EQ(phxfs_read(fd, 0, memory, 0, LEN, 0), -EFAULT);
 	EQ(phxfs_write(fd, 0, memory, 0, LEN, 0), -EFAULT);
 	EQ(phxfs_read_batch(&r, 1), 1);
@@ -173,6 +176,7 @@ static void unmapped_registration(void)
 	EQ(phxfs_write_batch(&r, 1), 1);
 	EQ(r.result, -EFAULT);
 	EQ(phxfs_deregmem(0, memory, LEN), 0);
+	CHECK(!munmap(memory, LEN));
 }
 
 static void offsets_and_sizes(void)
