@@ -10,6 +10,7 @@
 #include <linux/pci.h>
 #include <linux/rwsem.h>
 #include <linux/slab.h>
+#include <linux/xarray.h>
 
 #include "phxfs-inject.h"
 #include "phxfs.h"
@@ -17,13 +18,18 @@
 struct backend {
 	struct list_head node;
 	const struct phxfs_p2p_ops *ops;
+	/* held for reading in get_pages, for writing in put_pages: see phxfs_unpin() */
+	struct rw_semaphore pin_sem;
 };
 
 static LIST_HEAD(backends);
 DEFINE_MUTEX(phxfs_backends_lock);
 
-/* held for reading in get_pages, for writing in put_pages: see phxfs_unpin() */
-static DECLARE_RWSEM(pin_sem);
+/*
+ * Each backend by the address of its operations. Who pins or unpins holds the backend's
+ * module, and so finds it without phxfs_backends_lock.
+ */
+static DEFINE_XARRAY(backends_by_ops);
 
 static bool ops_complete(const struct phxfs_p2p_ops *ops)
 {
@@ -61,14 +67,21 @@ int phxfs_p2p_register_backend(const struct phxfs_p2p_ops *ops)
 	if (!b)
 		return -ENOMEM;
 	b->ops = ops;
+	init_rwsem(&b->pin_sem);
 
 	mutex_lock(&phxfs_backends_lock);
 	err = backend_find(ops->name) ? -EEXIST : 0;
-	if (!err && ops->init)
+	if (!err)
+		err = xa_insert(&backends_by_ops, (unsigned long)ops, b, GFP_KERNEL);
+	if (err) {
+		pr_err("P2P backend %s: cannot be registered: %d\n", ops->name, err);
+		goto err_unlock;
+	}
+	if (ops->init)
 		err = ops->init();
 	if (err) {
 		pr_err("P2P backend %s: init failed: %d\n", ops->name, err);
-		goto err_unlock;
+		goto err_erase;
 	}
 	list_add_tail(&b->node, &backends);
 	pr_info("registered P2P backend: %s (page_size=%llu)\n", ops->name, ops->page_size);
@@ -76,6 +89,8 @@ int phxfs_p2p_register_backend(const struct phxfs_p2p_ops *ops)
 	mutex_unlock(&phxfs_backends_lock);
 	return 0;
 
+err_erase:
+	xa_erase(&backends_by_ops, (unsigned long)ops);
 err_unlock:
 	mutex_unlock(&phxfs_backends_lock);
 	kfree(b);
@@ -95,6 +110,7 @@ void phxfs_p2p_unregister_backend(const struct phxfs_p2p_ops *ops)
 		phxfs_devices_forget(ops);
 		if (ops->exit)
 			ops->exit();
+		xa_erase(&backends_by_ops, (unsigned long)ops);
 		pr_info("unregistered P2P backend: %s\n", ops->name);
 		kfree(b);
 	}
@@ -122,11 +138,12 @@ const struct phxfs_p2p_ops *phxfs_backend_match(struct pci_dev *pdev)
 int phxfs_pin(const struct phxfs_p2p_ops *ops, u64 vaddr, u64 length,
 	      struct phxfs_page_table **pt, void (*free_cb)(void *data), void *data)
 {
+	struct backend *b = xa_load(&backends_by_ops, (unsigned long)ops);
 	int err;
 
-	down_read(&pin_sem);
+	down_read(&b->pin_sem);
 	err = ops->get_pages(vaddr, length, pt, free_cb, data);
-	up_read(&pin_sem);
+	up_read(&b->pin_sem);
 	if (!err && !*pt) {
 		pr_err_ratelimited("%s pinned nothing and called it success\n", ops->name);
 		err = -EIO;
@@ -137,13 +154,16 @@ int phxfs_pin(const struct phxfs_p2p_ops *ops, u64 vaddr, u64 length,
 /*
  * A driver that is about to call free_cb for this pin frees its table when that returns,
  * while put_pages still waits for the driver's lock with the table's address in hand. It
- * must not find a newer pin of ours there: no pin is made meanwhile.
+ * must not find a newer pin of ours there: no pin is made meanwhile. Other vendors' drivers
+ * know nothing of it, and one of them that hangs must not hold up this one.
  */
 void phxfs_unpin(const struct phxfs_p2p_ops *ops, u64 vaddr, struct phxfs_page_table *pt)
 {
-	down_write(&pin_sem);
+	struct backend *b = xa_load(&backends_by_ops, (unsigned long)ops);
+
+	down_write(&b->pin_sem);
 	ops->put_pages(vaddr, pt);
-	up_write(&pin_sem);
+	up_write(&b->pin_sem);
 }
 
 /* The @n-th backend, its module held; NULL past the last. */
