@@ -216,6 +216,16 @@ static void parameter_path(char *path, size_t size, const char *module, const ch
 	snprintf(path, size, "/sys/module/%s/parameters/%s", module, name);
 }
 
+void t_write_sysfs(const char *path, const char *text)
+{
+	int f = open(path, O_WRONLY | O_CLOEXEC);
+
+	CHECK(f >= 0);
+	if (write(f, text, strlen(text)) < 0)
+		t_fail(__FILE__, __LINE__, "%s: %s", path, strerror(errno));
+	close(f);
+}
+
 void t_set_parameter(const char *module, const char *name, const char *value)
 {
 	char path[128];

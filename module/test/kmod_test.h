@@ -82,6 +82,7 @@ void t_expect_counter(int dev, const char *name, long long value);
 /* Nothing registered, pinned or draining. */
 void t_expect_idle(int dev);
 /* /sys/module/MODULE/parameters/NAME */
+void t_write_sysfs(const char *path, const char *text);
 void t_set_parameter(const char *module, const char *name, const char *value);
 long long t_parameter(const char *module, const char *name);
 

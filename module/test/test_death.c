@@ -135,16 +135,6 @@ static void transfer_outlives(void)
 	t_expect_idle(0);
 }
 
-static void write_sysfs(const char *path, const char *text)
-{
-	int f = open(path, O_WRONLY | O_CLOEXEC);
-
-	CHECK(f >= 0);
-	if (write(f, text, strlen(text)) < 0)
-		t_fail(__FILE__, __LINE__, "%s: %s", path, strerror(errno));
-	close(f);
-}
-
 static void bdf_of(int fd, char *bdf)
 {
 	struct phxfs_ioctl_query q = { .size = sizeof(q) };
@@ -186,7 +176,7 @@ static int unbound_child(void *arg)
 		t_set_parameter("phxsim", "unbind_wait_ms", "300");
 	}
 	bdf_of(r.fd, bdf);
-	write_sysfs("/sys/bus/pci/drivers/phxsim/unbind", bdf);
+	t_write_sysfs("/sys/bus/pci/drivers/phxsim/unbind", bdf);
 	CHECK(access("/dev/" PHXFS_DEV_PREFIX "1", F_OK) < 0);
 	CHECK(access("/sys/class/" PHXFS_CLASS "/" PHXFS_DEV_PREFIX "1", F_OK) < 0);
 	CHECK(access("/dev/" PHXFS_DEV_PREFIX "0", F_OK) == 0);
@@ -199,7 +189,7 @@ static int unbound_child(void *arg)
 	}
 	munmap(idle.p, granule);
 	expect_gone(&r);
-	write_sysfs("/sys/bus/pci/drivers/phxsim/bind", bdf);
+	t_write_sysfs("/sys/bus/pci/drivers/phxsim/bind", bdf);
 	return 0;
 }
 
@@ -230,8 +220,8 @@ static int rebound_child(void *arg)
 	t_set_parameter("phxfs", "drain_ms", "200");
 	t_set_parameter("phxsim", "unbind_wait_ms", "200");
 	bdf_of(r.fd, bdf);
-	write_sysfs("/sys/bus/pci/drivers/phxsim/unbind", bdf);
-	write_sysfs("/sys/bus/pci/drivers/phxsim/bind", bdf);
+	t_write_sysfs("/sys/bus/pci/drivers/phxsim/unbind", bdf);
+	t_write_sysfs("/sys/bus/pci/drivers/phxsim/bind", bdf);
 	t_set_parameter("phxfs", "drain_ms", "5000");
 	t_set_parameter("phxsim", "unbind_wait_ms", "10000");
 	f = fopen("/sys/class/" PHXFS_CLASS "/" PHXFS_DEV_PREFIX "1/status", "r");
@@ -253,8 +243,8 @@ static int rebound_child(void *arg)
 	expect_gone(&r);
 	close(again.fd);
 	munmap(again.p, granule);
-	write_sysfs("/sys/bus/pci/drivers/phxsim/unbind", bdf);
-	write_sysfs("/sys/bus/pci/drivers/phxsim/bind", bdf);
+	t_write_sysfs("/sys/bus/pci/drivers/phxsim/unbind", bdf);
+	t_write_sysfs("/sys/bus/pci/drivers/phxsim/bind", bdf);
 	return 0;
 }
 

@@ -170,15 +170,6 @@ static void injected(void)
 	t_free(addr);
 }
 
-static void write_sysfs(const char *path, const char *text)
-{
-	int f = open(path, O_WRONLY | O_CLOEXEC);
-
-	CHECK(f >= 0);
-	CHECK(write(f, text, strlen(text)) > 0);
-	close(f);
-}
-
 /* The device goes: the client is told, its pin goes, the handle is stale. */
 static void unbound(void)
 {
@@ -191,13 +182,13 @@ static void unbound(void)
 	close(fd);
 	CHECK_EQ(say("watch", handle, 0), 0);
 	revocations(&before, &result);
-	write_sysfs("/sys/bus/pci/drivers/phxsim/unbind", q.pci_bdf);
+	t_write_sysfs("/sys/bus/pci/drivers/phxsim/unbind", q.pci_bdf);
 	revocations(&after, &result);
 	CHECK_EQ(after, before + 1);
 	CHECK_EQ(valid(handle), 0);
 	CHECK_EQ(say("deregister", handle, 0), -ESTALE);
 	CHECK_EQ(say("register", addr, PAGE), -ENODEV);
-	write_sysfs("/sys/bus/pci/drivers/phxsim/bind", q.pci_bdf);
+	t_write_sysfs("/sys/bus/pci/drivers/phxsim/bind", q.pci_bdf);
 }
 
 int main(int argc, char **argv)

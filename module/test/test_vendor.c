@@ -367,16 +367,6 @@ static void killed(void)
 	}
 }
 
-static void write_sysfs(const char *path, const char *text)
-{
-	int f = open(path, O_WRONLY | O_CLOEXEC);
-
-	CHECK(f >= 0);
-	if (write(f, text, strlen(text)) < 0)
-		t_fail(__FILE__, __LINE__, "%s: %s", path, strerror(errno));
-	close(f);
-}
-
 /* Transfers until the device goes, which they notice, and nothing else. */
 static int reads_to_the_end(void *arg)
 {
@@ -429,12 +419,12 @@ static void unbound(void)
 	for (int i = 0; i < 6000 && !t_counter(dev, "regions"); i++)
 		usleep(5000);
 	CHECK_EQ(t_counter(dev, "regions"), 1);
-	write_sysfs(path, q.pci_bdf);
+	t_write_sysfs(path, q.pci_bdf);
 	CHECK(access(node, F_OK) < 0);
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK_EQ(status, 0);
 	CHECK_EQ(t_parameter(vendor.driver, "tables"), 0);
-	write_sysfs("/sys/bus/pci/drivers_probe", q.pci_bdf);
+	t_write_sysfs("/sys/bus/pci/drivers_probe", q.pci_bdf);
 	CHECK_EQ(t_in_child(after_rebind, node), 0);
 }
 
