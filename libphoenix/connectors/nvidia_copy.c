@@ -537,6 +537,7 @@ static int place_wait(int device, struct place *p)
 	err = copied(p->by_event ? nvidia_driver.event_sync(p->event) :
 				   wait_for(p->queue, p->number, 0));
 	nvidia_leave(&visit);
+	p->ask_ns = 0; /* it is over: place_done() must ask and not put off its answer */
 	return err;
 }
 
