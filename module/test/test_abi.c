@@ -178,6 +178,50 @@ static void query(void)
 	CHECK_EQ(t_ioctl(fd, PHXFS_IOCTL_QUERY, NULL), -EFAULT);
 }
 
+/* A struct whose end is missing, and one that cannot be written to. */
+static void query_faults(void)
+{
+	struct phxfs_ioctl_query *q;
+	char *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(p != MAP_FAILED);
+	CHECK_EQ(munmap(p + 4096, 4096), 0);
+	q = (void *)(p + 4096 - sizeof(*q) + 8);
+	q->size = sizeof(*q);
+	CHECK_EQ(t_ioctl(fd, PHXFS_IOCTL_QUERY, q), -EFAULT);
+	q = (void *)p;
+	*q = (struct phxfs_ioctl_query){ .size = sizeof(*q) };
+	CHECK_EQ(mprotect(p, 4096, PROT_READ), 0);
+	CHECK_EQ(t_ioctl(fd, PHXFS_IOCTL_QUERY, q), -EFAULT);
+	CHECK_EQ(munmap(p, 4096), 0);
+}
+
+/* Every file of the device's class directory can be read, and tells a line. */
+static void sysfs(void)
+{
+	static const char *const files[] = {
+		"abi", "pci_bdf", "map_mode", "backend", "page_size", "status", "bar",
+		"p2p_distance", "mapped_bytes", "page_struct_bytes", "pinned_bytes",
+		"zombie_bytes", "regions", "maps", "unmaps", "reclaims", "reclaim_timeouts",
+	};
+	char path[128], line[256];
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/sys/class/%s/%s0/%s", PHXFS_CLASS, PHXFS_DEV_PREFIX,
+			 files[i]);
+		f = fopen(path, "re");
+		CHECK(f);
+		CHECK(fgets(line, sizeof(line), f) && strlen(line) > 1);
+		fclose(f);
+	}
+	CHECK_EQ(t_counter(0, "abi"), PHXFS_ABI_VERSION);
+	/* a struct page for each page that is mapped for the kernel */
+	CHECK_EQ(t_counter(0, "page_struct_bytes") % (t_counter(0, "mapped_bytes") / 4096 ?: 1), 0);
+	CHECK_EQ(t_counter(0, "page_struct_bytes") > 0, t_counter(0, "mapped_bytes") > 0);
+}
+
 static void unknown_calls(void)
 {
 	struct phxfs_ioctl_map arg = { 0 };
@@ -433,6 +477,8 @@ int main(int argc, char **argv)
 		{ "unmap-arguments", unmap_arguments },
 		{ "mmap-arguments", mmap_arguments },
 		{ "query", query },
+		{ "query-faults", query_faults },
+		{ "sysfs", sysfs },
 		{ "unknown-calls", unknown_calls },
 		{ "region-query", region_query },
 		{ "orders", orders },

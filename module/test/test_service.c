@@ -116,6 +116,10 @@ static void arguments(void)
 	CHECK_EQ(say("register", addr, MIB), -EIO);
 	t_fault(0, T_FAULT_PIN_PAGE_SIZE, 0, 1, 3000);
 	CHECK_EQ(say("register", addr, MIB), -EIO);
+	t_fault(0, T_FAULT_PIN_VERSION, 0, 1, 0x50001);
+	CHECK_EQ(say("register", addr, MIB), -EOPNOTSUPP);
+	t_fault(0, T_FAULT_PIN_SILENT, 0, 1, 0);
+	CHECK_EQ(say("register", addr, MIB), -EIO);
 	t_set_parameter("phxfs_sim", "persistent", "N");
 	t_fault(0, T_FAULT_PIN_RECLAIM, 0, 1, 0);
 	CHECK_EQ(say("register", addr, MIB), -EFAULT);
