@@ -44,26 +44,40 @@ static bool is_huge_block(const struct phxfs_region *r, const struct vm_area_str
 	return IS_ALIGNED(phys, PHXFS_SPAN_ALIGN) && run >= PHXFS_SPAN_ALIGN;
 }
 
-#ifdef PHXFS_MAPS_BY_PFN
-/* Under region->lock, LIVE. */
-static vm_fault_t insert_fault(struct phxfs_region *r, struct vm_fault *vmf)
+#if PHXFS_CAN_HUGE
+/* Under region->lock, LIVE. False: the page around the fault is a small one. */
+static bool insert_huge(struct phxfs_region *r, struct vm_fault *vmf, vm_fault_t *ret)
 {
 	struct vm_area_struct *vma = vmf->vma;
-	unsigned long addr = vmf->address & PAGE_MASK;
+	unsigned long block = ALIGN_DOWN(vmf->address, PHXFS_SPAN_ALIGN);
 	pmd_t pmd = READ_ONCE(*vmf->pmd);
 
-	if (is_huge_block(r, vma, addr)) {
-		u64 offset = region_offset(r, vma, ALIGN_DOWN(addr, PHXFS_SPAN_ALIGN));
-		u64 phys = phxfs_extents_phys(&r->extents, offset, NULL);
+	if (!is_huge_block(r, vma, vmf->address))
+		return false;
+	/* another thread was faster: below a leaf there is no table to insert into */
+	if (pmd_leaf(pmd))
+		*ret = VM_FAULT_NOPAGE;
+	else if (pmd_none(pmd))
+		*ret = phxfs_insert_huge(vmf, phxfs_extents_phys(&r->extents,
+								 region_offset(r, vma, block),
+								 NULL));
+	else
+		return false;
+	return true;
+}
+#endif
 
-		if (pmd_none(pmd))
-			return phxfs_insert_huge(vmf, phys);
-		/* another thread was faster: below a leaf there is no table to insert into */
-		if (pmd_leaf(pmd))
-			return VM_FAULT_NOPAGE;
-	}
-	return phxfs_insert_pfn(vma, addr,
-				phxfs_extents_phys(&r->extents, region_offset(r, vma, addr), NULL));
+#ifdef PHXFS_MAPS_BY_PFN
+static vm_fault_t insert_fault(struct phxfs_region *r, struct vm_fault *vmf)
+{
+	unsigned long addr = vmf->address & PAGE_MASK;
+	vm_fault_t ret;
+
+	if (insert_huge(r, vmf, &ret))
+		return ret;
+	return phxfs_insert_pfn(vmf->vma, addr,
+				phxfs_extents_phys(&r->extents,
+						   region_offset(r, vmf->vma, addr), NULL));
 }
 
 static int insert_batch(struct phxfs_region *r, struct vm_area_struct *vma, u64 offset,
@@ -84,18 +98,33 @@ static int insert_batch(struct phxfs_region *r, struct vm_area_struct *vma, u64 
 	return 0;
 }
 #else
-static vm_fault_t insert_fault(struct phxfs_region *r, struct vm_fault *vmf)
+static vm_fault_t insert_page(struct vm_area_struct *vma, unsigned long addr, u64 phys)
 {
-	unsigned long addr = vmf->address & PAGE_MASK;
-	u64 phys = phxfs_extents_phys(&r->extents, region_offset(r, vmf->vma, addr), NULL);
-	int err;
+	int err = vm_insert_page(vma, addr, pfn_to_page(PHYS_PFN(phys)));
 
-	down_read(&r->dev->insert_sem);
-	err = vm_insert_page(vmf->vma, addr, pfn_to_page(PHYS_PFN(phys)));
-	up_read(&r->dev->insert_sem);
 	if (!err || err == -EBUSY)
 		return VM_FAULT_NOPAGE;
 	return err == -ENOMEM ? VM_FAULT_OOM : VM_FAULT_SIGBUS;
+}
+
+static vm_fault_t insert_fault(struct phxfs_region *r, struct vm_fault *vmf)
+{
+	struct vm_area_struct *vma = vmf->vma;
+	unsigned long addr = vmf->address & PAGE_MASK;
+	u64 phys = phxfs_extents_phys(&r->extents, region_offset(r, vma, addr), NULL);
+	vm_fault_t ret;
+
+	down_read(&r->dev->insert_sem);
+#ifdef PHXFS_MAPS_FOLIOS
+	if (vma->vm_flags & VM_MIXEDMAP)
+		ret = insert_page(vma, addr, phys);
+	else if (!insert_huge(r, vmf, &ret))
+		ret = phxfs_insert_small(vmf, phys);
+#else
+	ret = insert_page(vma, addr, phys);
+#endif
+	up_read(&r->dev->insert_sem);
+	return ret;
 }
 
 static int insert_batch(struct phxfs_region *r, struct vm_area_struct *vma, u64 offset,
@@ -266,24 +295,27 @@ static int back_with_pages(struct phxfs_region *r, struct phxfs_extents *x)
 
 /*
  * One step of populate(): small pages up to the end of a piece or of 2 MiB. How many bytes
- * went in; 0: here goes a huge page, by a fault.
+ * it is; @by_fault: they go in by a fault, not yet.
  */
-static long insert_step(struct phxfs_region *r, struct vm_area_struct *vma, u64 offset)
+static long insert_step(struct phxfs_region *r, struct vm_area_struct *vma, u64 offset,
+			bool *by_fault)
 {
 	unsigned long addr = vma->vm_start + offset;
-	u64 run, n;
-	int err;
+	u64 run, n = 0;
+	int err = 0;
 
 	if (phxfs_inject())
 		return -ENOMEM;
+	*by_fault = true;
 	down_read(&r->lock);
 	if (r->state != REGION_LIVE) {
 		err = -EFAULT;
-		n = 0;
 	} else if (is_huge_block(r, vma, addr)) {
-		err = 0;
-		n = 0;
+		n = PHXFS_SPAN_ALIGN;
+	} else if (!(vma->vm_flags & VM_MIXEDMAP)) {
+		n = PAGE_SIZE;
 	} else {
+		*by_fault = false;
 		phxfs_extents_phys(&r->extents, offset, &run);
 		n = min3(run, r->length - offset, ALIGN(addr + 1, PHXFS_SPAN_ALIGN) - addr);
 		err = insert_batch(r, vma, offset, n >> PAGE_SHIFT);
@@ -309,7 +341,7 @@ static int populate(struct phxfs_region *r, struct mm_struct *mm, u64 addr)
 	u64 offset = 0;
 
 	while (offset < r->length) {
-		bool unlocked = false;
+		bool unlocked = false, by_fault;
 		long n;
 		int err;
 
@@ -317,16 +349,15 @@ static int populate(struct phxfs_region *r, struct mm_struct *mm, u64 addr)
 			vma = whole_vma(r, mm, addr);
 		if (!vma)
 			return -EFAULT;
-		n = insert_step(r, vma, offset);
+		n = insert_step(r, vma, offset, &by_fault);
 		if (n < 0)
 			return n;
-		if (!n) {
+		if (by_fault) {
 			err = fixup_user_fault(mm, addr + offset,
 					       vma->vm_flags & VM_READ ? 0 : FAULT_FLAG_WRITE,
 					       &unlocked);
 			if (err)
 				return err;
-			n = PHXFS_SPAN_ALIGN;
 		}
 		if (unlocked)
 			vma = NULL;
@@ -337,6 +368,25 @@ static int populate(struct phxfs_region *r, struct mm_struct *mm, u64 addr)
 	}
 	return 0;
 }
+
+#ifdef PHXFS_MAPS_FOLIOS
+/* Nothing is behind the VMA yet: choose what goes there (compat.h). */
+static void choose_pages(struct phxfs_region *r, struct vm_area_struct *vma)
+{
+	unsigned long addr = ALIGN(vma->vm_start, PHXFS_SPAN_ALIGN);
+
+	while (addr < vma->vm_end && !is_huge_block(r, vma, addr))
+		addr += PHXFS_SPAN_ALIGN;
+	if (addr < vma->vm_end)
+		vm_flags_clear(vma, VM_MIXEDMAP);
+	else
+		vm_flags_set(vma, VM_MIXEDMAP);
+}
+#else
+static void choose_pages(struct phxfs_region *r, struct vm_area_struct *vma)
+{
+}
+#endif
 
 /* MAPPING -> LIVE, if the VMA is still there; then the pages. */
 static int go_live(struct phxfs_region *r, u64 addr, unsigned int *pin_flags)
@@ -353,6 +403,7 @@ static int go_live(struct phxfs_region *r, u64 addr, unsigned int *pin_flags)
 		return -EFAULT;
 	}
 	phxfs_region_set_ops(r, vma);
+	choose_pages(r, vma);
 	*pin_flags = vma->vm_flags & VM_WRITE ? FOLL_WRITE : 0;
 	mmap_write_downgrade(mm);
 

@@ -43,7 +43,11 @@ static inline struct class *phxfs_class_create(const char *name)
  * a compound page at once. A huge entry without PFN_MAP is a plain one to page pinning and
  * pinned as a whole; with PFN_MAP each 4 KiB of it would be looked up by itself.
  *
- * Else vm_insert_pages() and small pages: each mapping is a reference.
+ * PHXFS_MAPS_FOLIOS: kernels that map device memory as any folio. A VMA with huge entries
+ * must not be VM_MIXEDMAP there (its zap would forget the references), so that small pages go
+ * into it by faults as well; one without takes vm_insert_pages().
+ *
+ * Else vm_insert_pages() and small pages. In both of these each mapping is a reference.
  */
 #if defined(PHXFS_HAVE_PFN_T) && !defined(PHXFS_HAVE_INSERT_FOLIO_PMD) && \
 	defined(CONFIG_TRANSPARENT_HUGEPAGE) && defined(CONFIG_ARCH_HAS_PTE_DEVMAP)
@@ -91,6 +95,36 @@ static inline vm_fault_t phxfs_insert_huge(struct vm_fault *vmf, u64 phys)
 
 	phxfs_unmark_huge(vmf, phys);
 	return ret;
+}
+
+static inline void phxfs_compound_pagemap(struct dev_pagemap *pgmap)
+{
+	pgmap->vmemmap_shift = HPAGE_PMD_ORDER;
+}
+#elif defined(PHXFS_HAVE_INSERT_FOLIO_PMD) && !defined(PHXFS_HAVE_PFN_T) && \
+	defined(CONFIG_TRANSPARENT_HUGEPAGE)
+#include <linux/huge_mm.h>
+
+#define PHXFS_MAPS_FOLIOS 1
+#define PHXFS_CAN_HUGE 1
+
+/* References that user mappings hold on a page; on all of a compound one. */
+static inline int phxfs_page_maps(const struct page *page)
+{
+	return folio_mapcount(page_folio(page));
+}
+
+static inline vm_fault_t phxfs_insert_small(struct vm_fault *vmf, u64 phys)
+{
+	return vmf_insert_page_mkwrite(vmf, pfn_to_page(PHYS_PFN(phys)),
+				       vmf->flags & FAULT_FLAG_WRITE);
+}
+
+/* Only while *vmf->pmd is none, and of a compound page of that size. */
+static inline vm_fault_t phxfs_insert_huge(struct vm_fault *vmf, u64 phys)
+{
+	return vmf_insert_folio_pmd(vmf, page_folio(pfn_to_page(PHYS_PFN(phys))),
+				    vmf->flags & FAULT_FLAG_WRITE);
 }
 
 static inline void phxfs_compound_pagemap(struct dev_pagemap *pgmap)
