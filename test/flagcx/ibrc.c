@@ -359,6 +359,43 @@ static void a_device_dies_under_load(void)
 	pair_end(&p);
 }
 
+/* Its completion queue is of no use any more: the same as the device's death. */
+static void a_broken_completion_queue_costs_the_device(void)
+{
+	struct pair p = pair_new(4 << 20, NULL);
+	uint64_t before;
+
+	TP_OK(move(&p, 1, 64));
+	event(IBV_EVENT_CQ_ERR);
+	TP_WITHIN(20, carried(&p, "ibrc: 0 of 4 ") || move(&p, 2, 64));
+	before = by_rdma(&p);
+	TP_OK(move(&p, 3, 64));
+	TP_EQ(by_rdma(&p), before);
+	pair_end(&p);
+}
+
+/* New addresses and keys, of which the ones in use are not: nothing comes of it. */
+static void changes_of_a_port_disturb_nothing(void)
+{
+	static const int types[] = { IBV_EVENT_GID_CHANGE, IBV_EVENT_LID_CHANGE,
+				     IBV_EVENT_PKEY_CHANGE, IBV_EVENT_CLIENT_REREGISTER,
+				     IBV_EVENT_SM_CHANGE };
+	struct pair p = pair_new(4 << 20, NULL);
+	uint64_t before;
+
+	TP_OK(move(&p, 1, 64));
+	inject("");
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		before = by_rdma(&p);
+		event(types[i]);
+		TP_OK(move(&p, 2 + i, 64));
+		TP_CHECK(by_rdma(&p) > before);
+	}
+	TP_EQ(calls("create_qp"), 0);
+	TP_CHECK(carried(&p, "ibrc: 4 of 4 "));
+	pair_end(&p);
+}
+
 static void a_sick_queue_pair_is_made_anew(void)
 {
 	struct pair p = pair_new(4 << 20, NULL);
@@ -440,6 +477,8 @@ static const struct tp_case cases[] = {
 	TP_CASE(a_lost_request_is_done_again, .env = MOCK_QUICK),
 	TP_CASE(a_port_goes_down_and_up),
 	TP_CASE(a_device_dies_under_load),
+	TP_CASE(a_broken_completion_queue_costs_the_device),
+	TP_CASE(changes_of_a_port_disturb_nothing),
 	TP_CASE(a_sick_queue_pair_is_made_anew),
 	TP_CASE(large_regions_are_of_several_pieces, .env = "PHX_VERBS_MR_MAX=100000"),
 	TP_CASE(two_devices_share_the_load, .env = "PHX_VERBS_DEVICES=2"),
