@@ -220,9 +220,15 @@ static void nvidia_free_page_table(struct phxfs_page_table *pt)
 	nvidia_pin_free(pt_to_nvidia(pt));
 }
 
+static struct phxfs_p2p_ops nvidia_ops;
+
 static int nvidia_init(void)
 {
-	return phxfs_symbols_get(nvidia_symbols, ARRAY_SIZE(nvidia_symbols), "nvidia.ko");
+	int err = phxfs_symbols_get(nvidia_symbols, ARRAY_SIZE(nvidia_symbols), "nvidia.ko");
+
+	if (!err && persistent && get_pages_persistent && put_pages_persistent)
+		nvidia_ops.flags |= PHXFS_P2P_PERSISTENT;
+	return err;
 }
 
 static void nvidia_exit(void)
@@ -236,9 +242,9 @@ static const struct pci_device_id nvidia_ids[] = {
 	{}
 };
 
-static const struct phxfs_p2p_ops nvidia_ops = {
+/* The flags are nvidia_init()'s: drivers before 535 know no persistent pins. */
+static struct phxfs_p2p_ops nvidia_ops = {
 	.abi		= PHXFS_P2P_ABI,
-	.flags		= PHXFS_P2P_PERSISTENT,
 	.name		= "nvidia",
 	.owner		= THIS_MODULE,
 	.ids		= nvidia_ids,

@@ -34,7 +34,8 @@
 #define PHXFS_PT_UNDRAINED	(1U << 2)
 
 /* phxfs_p2p_ops.flags */
-#define PHXFS_P2P_PERSISTENT	(1U << 0)	/* pins are persistent as a rule */
+/* pins are persistent as a rule; may be set by init, and lets a device have 2 MiB pages */
+#define PHXFS_P2P_PERSISTENT	(1U << 0)
 #define PHXFS_P2P_ATOMIC_CB	(1U << 1)	/* free_cb may come in atomic context */
 
 /**

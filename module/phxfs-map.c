@@ -37,14 +37,13 @@ static bool is_huge_block(const struct phxfs_region *r, const struct vm_area_str
 	unsigned long block = ALIGN_DOWN(addr, PHXFS_SPAN_ALIGN);
 	u64 run, phys;
 
-	if (!r->dev->huge || READ_ONCE(r->dev->huge_refused) || block < vma->vm_start ||
-	    vma->vm_end - block < PHXFS_SPAN_ALIGN)
+	if (!r->huge || block < vma->vm_start || vma->vm_end - block < PHXFS_SPAN_ALIGN)
 		return false;
 	phys = phxfs_extents_phys(&r->extents, region_offset(r, vma, block), &run);
 	return IS_ALIGNED(phys, PHXFS_SPAN_ALIGN) && run >= PHXFS_SPAN_ALIGN;
 }
 
-#if PHXFS_CAN_HUGE
+#if defined(PHXFS_MAPS_BY_PFN) || defined(PHXFS_MAPS_FOLIOS)
 /* Under region->lock, LIVE. False: the page around the fault is a small one. */
 static bool insert_huge(struct phxfs_region *r, struct vm_fault *vmf, vm_fault_t *ret)
 {
@@ -52,12 +51,10 @@ static bool insert_huge(struct phxfs_region *r, struct vm_fault *vmf, vm_fault_t
 	unsigned long block = ALIGN_DOWN(vmf->address, PHXFS_SPAN_ALIGN);
 	pmd_t pmd = READ_ONCE(*vmf->pmd);
 
-	if (!is_huge_block(r, vma, vmf->address))
-		return false;
 	/* another thread was faster: below a leaf there is no table to insert into */
-	if (pmd_leaf(pmd))
+	if (!pmd_none(pmd) && pmd_leaf(pmd))
 		*ret = VM_FAULT_NOPAGE;
-	else if (pmd_none(pmd))
+	else if (pmd_none(pmd) && is_huge_block(r, vma, vmf->address))
 		*ret = phxfs_insert_huge(vmf, phxfs_extents_phys(&r->extents,
 								 region_offset(r, vma, block),
 								 NULL));
@@ -131,7 +128,7 @@ static int insert_batch(struct phxfs_region *r, struct vm_area_struct *vma, u64 
 			unsigned long n)
 {
 	u64 phys = phxfs_extents_phys(&r->extents, offset, NULL);
-	unsigned long i, left = n;
+	unsigned long i, at = 0, left;
 	struct page **pages;
 	int err;
 
@@ -140,11 +137,16 @@ static int insert_batch(struct phxfs_region *r, struct vm_area_struct *vma, u64 
 		return -ENOMEM;
 	for (i = 0; i < n; i++)
 		pages[i] = pfn_to_page(PHYS_PFN(phys) + i);
-	down_read(&r->dev->insert_sem);
-	err = vm_insert_pages(vma, vma->vm_start + offset, pages, &left);
-	up_read(&r->dev->insert_sem);
+	do {
+		left = n - at;
+		down_read(&r->dev->insert_sem);
+		err = vm_insert_pages(vma, vma->vm_start + offset + at * PAGE_SIZE, pages + at,
+				      &left);
+		up_read(&r->dev->insert_sem);
+		/* a fault of another thread put the next one in: it is the same page */
+		at = n - left + 1;
+	} while (err == -EBUSY && at < n);
 	kfree(pages);
-	/* a fault of another thread put one of them in: it is the same page */
 	return err == -EBUSY ? 0 : err;
 }
 #endif
@@ -188,6 +190,11 @@ static int pin_pages(struct phxfs_region *r, struct phxfs_page_table **out)
 	if (r->revoked || (pt->flags & PHXFS_PT_RECLAIMED))
 		err = revoked_errno(r);
 	up_write(&r->lock);
+	if (r->dev->huge && !(pt->flags & PHXFS_PT_PERSISTENT))
+		dev_warn_once(&r->dev->device,
+			      "%s: %s grants pins that it can take back, and may have to wait for "
+			      "transfers into their neighbours: load phxfs with phxfs_huge=N\n",
+			      r->dev->bdf, ops->name);
 	*out = pt;
 	return err;
 }
@@ -241,6 +248,7 @@ static bool extents_overlap(const struct phxfs_extents *a, const struct phxfs_ex
 	for (at = 0; at < a->length; at += run_a) {
 		u64 phys_a = phxfs_extents_phys(a, at, &run_a), off;
 
+		cond_resched();
 		for (off = 0; off < b->length; off += run_b) {
 			u64 phys_b = phxfs_extents_phys(b, off, &run_b);
 
@@ -259,6 +267,8 @@ static int check_poison(struct phxfs_region *r, const struct phxfs_extents *x)
 
 	mutex_lock(&r->dev->region_lock);
 	list_for_each_entry(other, &r->dev->regions, dev_node) {
+		if (err)
+			break;
 		if (other == r || !READ_ONCE(other->poisoned))
 			continue;
 		mutex_lock(&other->drain.lock);
@@ -334,6 +344,31 @@ static struct vm_area_struct *whole_vma(struct phxfs_region *r, struct mm_struct
 	return vma;
 }
 
+/*
+ * Is there a huge entry? Under mmap_lock, of an address in a VMA. Where the VMA had small
+ * pages before, their empty table stays, and what a fault puts in is a small page again.
+ */
+static bool maps_huge(struct mm_struct *mm, unsigned long addr)
+{
+	pgd_t *pgd = pgd_offset(mm, addr);
+	p4d_t *p4d = pgd_none(*pgd) ? NULL : p4d_offset(pgd, addr);
+	pud_t *pud = !p4d || p4d_none(*p4d) ? NULL : pud_offset(p4d, addr);
+	pmd_t pmd;
+
+	if (!pud || pud_none(*pud))
+		return false;
+	pmd = READ_ONCE(*pmd_offset(pud, addr));
+	return !pmd_none(pmd) && pmd_leaf(pmd);
+}
+
+static int fault_in(struct mm_struct *mm, struct vm_area_struct *vma, unsigned long addr,
+		    bool *unlocked)
+{
+	/* as transfers will want it, so that they need not come back for it */
+	return fixup_user_fault(mm, addr, vma->vm_flags & VM_WRITE ? FAULT_FLAG_WRITE : 0,
+				unlocked);
+}
+
 /* Insert every page. Under mmap_lock, which a fault may drop and take again. */
 static int populate(struct phxfs_region *r, struct mm_struct *mm, u64 addr)
 {
@@ -353,11 +388,14 @@ static int populate(struct phxfs_region *r, struct mm_struct *mm, u64 addr)
 		if (n < 0)
 			return n;
 		if (by_fault) {
-			err = fixup_user_fault(mm, addr + offset,
-					       vma->vm_flags & VM_READ ? 0 : FAULT_FLAG_WRITE,
-					       &unlocked);
+			err = fault_in(mm, vma, addr + offset, &unlocked);
 			if (err)
 				return err;
+			/* the VMA may be another one: look again */
+			if (unlocked)
+				n = 0;
+			else if (!maps_huge(mm, addr + offset))
+				n = PAGE_SIZE;
 		}
 		if (unlocked)
 			vma = NULL;
@@ -369,27 +407,30 @@ static int populate(struct phxfs_region *r, struct mm_struct *mm, u64 addr)
 	return 0;
 }
 
-#ifdef PHXFS_MAPS_FOLIOS
+/* The first address of a 2 MiB page; 0: there is none. */
+static unsigned long first_huge(const struct phxfs_region *r, const struct vm_area_struct *vma)
+{
+	unsigned long at = ALIGN(vma->vm_start, PHXFS_SPAN_ALIGN);
+
+	while (r->huge && at < vma->vm_end && !is_huge_block(r, vma, at))
+		at += PHXFS_SPAN_ALIGN;
+	return r->huge && at < vma->vm_end ? at : 0;
+}
+
 /* Nothing is behind the VMA yet: choose what goes there (compat.h). */
 static void choose_pages(struct phxfs_region *r, struct vm_area_struct *vma)
 {
-	unsigned long addr = ALIGN(vma->vm_start, PHXFS_SPAN_ALIGN);
-
-	while (addr < vma->vm_end && !is_huge_block(r, vma, addr))
-		addr += PHXFS_SPAN_ALIGN;
-	if (addr < vma->vm_end)
+	r->huge = r->dev->huge && !READ_ONCE(r->dev->huge_refused);
+#ifdef PHXFS_MAPS_FOLIOS
+	if (first_huge(r, vma))
 		vm_flags_clear(vma, VM_MIXEDMAP);
 	else
 		vm_flags_set(vma, VM_MIXEDMAP);
-}
-#else
-static void choose_pages(struct phxfs_region *r, struct vm_area_struct *vma)
-{
-}
 #endif
+}
 
 /* MAPPING -> LIVE, if the VMA is still there; then the pages. */
-static int go_live(struct phxfs_region *r, u64 addr, unsigned int *pin_flags)
+static int go_live(struct phxfs_region *r, u64 addr)
 {
 	struct mm_struct *mm = current->mm;
 	struct vm_area_struct *vma;
@@ -403,63 +444,50 @@ static int go_live(struct phxfs_region *r, u64 addr, unsigned int *pin_flags)
 		return -EFAULT;
 	}
 	phxfs_region_set_ops(r, vma);
-	choose_pages(r, vma);
-	*pin_flags = vma->vm_flags & VM_WRITE ? FOLL_WRITE : 0;
-	mmap_write_downgrade(mm);
-
 	down_write(&r->lock);
 	err = r->revoked ? revoked_errno(r) : 0;
-	if (!err)
+	if (!err) {
+		choose_pages(r, vma);
 		phxfs_region_live(r);
+	}
 	up_write(&r->lock);
+	mmap_write_downgrade(mm);
 	if (!err)
 		err = populate(r, mm, addr);
 	mmap_read_unlock(mm);
 	return err;
 }
 
-static unsigned long first_huge(struct phxfs_region *r, u64 addr)
+/* Does this kernel pin that mapping, a huge one? 1: yes, 0: no, -EAGAIN: it did not come to that. */
+static int ask_pin(struct mm_struct *mm, const struct vm_area_struct *vma, unsigned long at)
 {
-	struct vm_area_struct *vma;
-	unsigned long found = 0, at;
+	unsigned int flags = vma->vm_flags & VM_WRITE ? FOLL_WRITE : 0;
+	struct page *page;
+	long got;
 
-	mmap_read_lock(current->mm);
-	vma = whole_vma(r, current->mm, addr);
-	down_read(&r->lock);
-	at = ALIGN(addr, PHXFS_SPAN_ALIGN);
-	if (vma && r->state == REGION_LIVE && at < vma->vm_end && is_huge_block(r, vma, at))
-		found = at;
-	up_read(&r->lock);
-	mmap_read_unlock(current->mm);
-	return found;
+	if (!(vma->vm_flags & (VM_READ | VM_WRITE)) || !maps_huge(mm, at))
+		return -EAGAIN;
+	got = phxfs_inject() ? -EFAULT : phxfs_pin_one(at, flags, &page);
+	if (got == 1)
+		unpin_user_page(page);
+	/* taken back meanwhile, or not this kernel's last word */
+	if (!maps_huge(mm, at) || got == -EINTR || got == -ENOMEM || got == -EAGAIN)
+		return -EAGAIN;
+	return got == 1;
 }
 
-/*
- * Does this kernel pin a huge mapping of ours? Asked once for each device, of the first one.
- * If not, small pages it is, for this region too.
- */
-static int prove_huge(struct phxfs_region *r, u64 addr, unsigned int pin_flags)
+/* Nothing but small pages from here on, on this device and for this region. */
+static int use_small_pages(struct phxfs_region *r, u64 addr)
 {
 	struct phxfs_dev *dev = r->dev;
-	unsigned long at;
-	struct page *page;
 	bool live;
 	int err;
 
-	if (!dev->huge || READ_ONCE(dev->huge_proven) || READ_ONCE(dev->huge_refused))
-		return 0;
-	at = first_huge(r, addr);
-	if (!at)
-		return 0;
-	if (!phxfs_inject() && pin_user_pages_fast(at, 1, pin_flags, &page) == 1) {
-		unpin_user_page(page);
-		WRITE_ONCE(dev->huge_proven, true);
-		return 0;
-	}
 	down_write(&r->lock);
 	live = r->state == REGION_LIVE;
 	if (live) {
 		WRITE_ONCE(dev->huge_refused, true);
+		r->huge = false;
 		phxfs_region_zap(r);
 	}
 	up_write(&r->lock);
@@ -473,10 +501,35 @@ static int prove_huge(struct phxfs_region *r, u64 addr, unsigned int pin_flags)
 	return err;
 }
 
+/* Asked until a kernel has answered, for each device. If it does not pin them, small pages. */
+static int prove_huge(struct phxfs_region *r, u64 addr)
+{
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+	unsigned long at = 0;
+	int answer;
+
+	if (!r->dev->huge || READ_ONCE(r->dev->huge_proven))
+		return 0;
+	mmap_read_lock(mm);
+	vma = whole_vma(r, mm, addr);
+	down_read(&r->lock);
+	if (vma && r->state == REGION_LIVE)
+		at = first_huge(r, vma);
+	up_read(&r->lock);
+	answer = at ? ask_pin(mm, vma, at) : -EAGAIN;
+	mmap_read_unlock(mm);
+	if (answer > 0)
+		WRITE_ONCE(r->dev->huge_proven, true);
+	/* while this was asked another region may have had the answer */
+	if (!answer || (at && READ_ONCE(r->dev->huge_refused)))
+		return use_small_pages(r, addr);
+	return 0;
+}
+
 static int establish(struct phxfs_region *r, u64 addr)
 {
 	struct phxfs_extents x = { 0 };
-	unsigned int pin_flags;
 	int err;
 
 	err = locate(r, &x);
@@ -489,7 +542,7 @@ static int establish(struct phxfs_region *r, u64 addr)
 		phxfs_extents_free(&x);
 		return err;
 	}
-	return go_live(r, addr, &pin_flags) ?: prove_huge(r, addr, pin_flags);
+	return go_live(r, addr) ?: prove_huge(r, addr);
 }
 
 int phxfs_region_map(struct phxfs_file *pf, const struct phxfs_ioctl_map *arg)

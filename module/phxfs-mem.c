@@ -40,7 +40,7 @@
  *   dev->region_lock    the device's list of pins, dev->gone
  *   region->drain.lock  the drain's cursor, and the extents against a drain that reads them
  *   dev->insert_sem     see phxfs-drain.c
- *   zombie_lock         the zombie list
+ *   dev->zombie_lock    the device's zombie list
  * Vendor calls that may block, span changes and copies to user space hold none of them.
  */
 #include <linux/delay.h>
@@ -58,12 +58,7 @@
 #define MAX_SLOT		((1 << 20) - 1)
 #define UNMAP_PATIENCE_US	2000
 
-static LIST_HEAD(zombies);
-static DEFINE_SPINLOCK(zombie_lock);
 static DECLARE_WAIT_QUEUE_HEAD(callback_wq);
-static void zombie_work_fn(struct work_struct *work);
-static DECLARE_DELAYED_WORK(zombie_work, zombie_work_fn);
-static unsigned int zombie_delay_ms;	/* written by the work only */
 
 static void region_free(struct kref *ref)
 {
@@ -108,15 +103,29 @@ static void region_stop(struct phxfs_region *r, enum region_state next)
 	region_account(r, &r->dev->count.zombie);
 }
 
-static void zombie_add(struct phxfs_region *r)
+static void zombie_list(struct phxfs_region *r)
 {
-	spin_lock(&zombie_lock);
+	lockdep_assert_held(&r->dev->zombie_lock);
 	if (list_empty(&r->zombie_node)) {
 		kref_get(&r->ref);
-		list_add_tail(&r->zombie_node, &zombies);
+		list_add_tail(&r->zombie_node, &r->dev->zombies);
 	}
-	spin_unlock(&zombie_lock);
-	mod_delayed_work(phxfs_wq, &zombie_work, 0);
+}
+
+/*
+ * The caller holds the device, by the pin or by a descriptor. Queued work holds it too: a
+ * region that it ends may have been the last to do so.
+ */
+static void zombie_add(struct phxfs_region *r)
+{
+	struct phxfs_dev *dev = r->dev;
+
+	spin_lock(&dev->zombie_lock);
+	zombie_list(r);
+	spin_unlock(&dev->zombie_lock);
+	get_device(&dev->device);
+	if (mod_delayed_work(phxfs_wq, &dev->zombie_work, 0))
+		put_device(&dev->device); /* it was queued already, and holds it */
 }
 
 static void device_unlink(struct phxfs_region *r)
@@ -219,35 +228,46 @@ static void retire(struct phxfs_region *r)
 	zombie_add(r);
 }
 
+/* One for each device: a vendor's driver that hangs holds up nobody else's memory. */
 static void zombie_work_fn(struct work_struct *work)
 {
+	struct phxfs_dev *dev = container_of(to_delayed_work(work), struct phxfs_dev, zombie_work);
 	struct phxfs_region *r;
 	bool left = false;
 	LIST_HEAD(batch);
 
-	spin_lock(&zombie_lock);
-	list_splice_init(&zombies, &batch);
+	spin_lock(&dev->zombie_lock);
+	list_splice_init(&dev->zombies, &batch);
 	while ((r = list_first_entry_or_null(&batch, struct phxfs_region, zombie_node))) {
 		/* off the list first: it may be retired anew while we look at it */
 		list_del_init(&r->zombie_node);
-		spin_unlock(&zombie_lock);
+		spin_unlock(&dev->zombie_lock);
 		if (!region_try_finish(r)) {
-			spin_lock(&zombie_lock);
-			if (list_empty(&r->zombie_node)) {
-				kref_get(&r->ref);
-				list_add_tail(&r->zombie_node, &zombies);
-			}
-			spin_unlock(&zombie_lock);
+			spin_lock(&dev->zombie_lock);
+			zombie_list(r);
+			spin_unlock(&dev->zombie_lock);
 			left = true;
 		}
 		phxfs_region_put(r);
-		spin_lock(&zombie_lock);
+		spin_lock(&dev->zombie_lock);
 	}
-	spin_unlock(&zombie_lock);
+	spin_unlock(&dev->zombie_lock);
 
-	zombie_delay_ms = left ? min(zombie_delay_ms * 2 + 1, 100U) : 0;
-	if (left)
-		queue_delayed_work(phxfs_wq, &zombie_work, msecs_to_jiffies(zombie_delay_ms));
+	dev->zombie_delay_ms = left ? min(dev->zombie_delay_ms * 2 + 1, 100U) : 0;
+	/* this run's reference is the next one's, or there is one in the queue already */
+	if (!left || !queue_delayed_work(phxfs_wq, &dev->zombie_work,
+					 msecs_to_jiffies(dev->zombie_delay_ms)))
+		put_device(&dev->device);
+}
+
+void phxfs_regions_init(struct phxfs_dev *dev)
+{
+	mutex_init(&dev->region_lock);
+	INIT_LIST_HEAD(&dev->regions);
+	init_waitqueue_head(&dev->drained);
+	spin_lock_init(&dev->zombie_lock);
+	INIT_LIST_HEAD(&dev->zombies);
+	INIT_DELAYED_WORK(&dev->zombie_work, zombie_work_fn);
 }
 
 /* --- forced reclaim ------------------------------------------------------------------ */
@@ -601,11 +621,13 @@ void phxfs_region_end_map(struct phxfs_region *r, int err)
 	bool ending = false;
 
 	down_write(&r->lock);
-	if (err && r->state != REGION_ZOMBIE && r->pinned) {
+	if (err && (r->state == REGION_MAPPING || r->state == REGION_LIVE)) {
 		ending = true;
 		region_stop(r, REGION_ZOMBIE);
 	} else if (err && r->state == REGION_DEAD) {
-		r->state = REGION_EMPTY;
+		/* not stopped again: its pages may have been let go of already */
+		ending = r->pinned;
+		r->state = ending ? REGION_ZOMBIE : REGION_EMPTY;
 	}
 	up_write(&r->lock);
 	if (ending)
@@ -682,11 +704,4 @@ int phxfs_region_query(struct phxfs_file *pf, struct phxfs_ioctl_region *arg)
 	up_read(&r->lock);
 	phxfs_region_put(r);
 	return 0;
-}
-
-/* Every pin holds this module: none is left. What may still run is the worker's tail. */
-void phxfs_regions_exit(void)
-{
-	cancel_delayed_work_sync(&zombie_work);
-	WARN_ON(!list_empty(&zombies));
 }

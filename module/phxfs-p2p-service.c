@@ -38,6 +38,7 @@ struct export {
 	spinlock_t lock;		/* protects the rest */
 	struct phxfs_page_table *pt;
 	bool dead;			/* the addresses must not be used */
+	bool telling;			/* revoke is at work */
 	bool reclaimed;			/* the vendor took the pin back */
 	void (*revoke)(void *arg);
 	void *revoke_arg;
@@ -48,24 +49,37 @@ static DEFINE_XARRAY_ALLOC1(exports);	/* protected by: exports_lock */
 static u32 generation;			/* protected by: exports_lock */
 static DECLARE_WAIT_QUEUE_HEAD(callback_wq);
 
-/* Tell the client once. */
+/*
+ * Tell the client once. Whoever comes second waits until the client has stopped: the vendor
+ * gives the memory to somebody else when its callback returns.
+ */
 static void export_kill(struct export *e, bool reclaimed)
 {
 	void (*fn)(void *arg);
 	unsigned long flags;
+	bool wait;
 	void *arg;
 
 	spin_lock_irqsave(&e->lock, flags);
 	e->reclaimed |= reclaimed;
+	wait = e->telling && READ_ONCE(e->reclaimer) != current;
 	fn = e->dead ? NULL : e->revoke;
 	arg = e->revoke_arg;
 	e->dead = true;
+	if (fn) {
+		WRITE_ONCE(e->reclaimer, current);
+		e->telling = true;
+	}
 	spin_unlock_irqrestore(&e->lock, flags);
-	if (!fn)
-		return;
-	WRITE_ONCE(e->reclaimer, current);
-	fn(arg);
-	WRITE_ONCE(e->reclaimer, NULL);
+	if (fn) {
+		fn(arg);
+		WRITE_ONCE(e->reclaimer, NULL);
+		WRITE_ONCE(e->telling, false);
+		wake_up_all(&callback_wq);
+	} else if (wait && !in_atomic() && !irqs_disabled()) {
+		wait_event_timeout(callback_wq, !READ_ONCE(e->telling),
+				   msecs_to_jiffies(phxfs_drain_ms));
+	}
 }
 
 /* The export may be freed with this. */

@@ -258,9 +258,7 @@ static struct phxfs_dev *device_alloc(struct pci_dev *pdev, const struct phxfs_p
 	INIT_LIST_HEAD(&dev->ghost_node);
 	strscpy(dev->bdf, pci_name(pdev), sizeof(dev->bdf));
 	mutex_init(&dev->span_lock);
-	mutex_init(&dev->region_lock);
-	INIT_LIST_HEAD(&dev->regions);
-	init_waitqueue_head(&dev->drained);
+	phxfs_regions_init(dev);
 	init_rwsem(&dev->insert_sem);
 	ida_init(&dev->slots);
 	device_initialize(&dev->device);
@@ -560,10 +558,10 @@ err_destroy_wq:
 static void __exit phxfs_exit(void)
 {
 	bus_unregister_notifier(&pci_bus_type, &bus_notifier);
-	phxfs_regions_exit();
+	/* the tails of works, which may hold the last reference of a device */
+	destroy_workqueue(phxfs_wq);
 	class_destroy(phxfs_class);
 	unregister_chrdev_region(first_devt, PHXFS_MAX_DEVICES);
-	destroy_workqueue(phxfs_wq);
 	ida_destroy(&device_ids);
 }
 

@@ -70,6 +70,10 @@ struct phxfs_dev {
 	struct list_head regions;	/* protected by: region_lock; those that hold a pin */
 	bool gone;			/* written under region_lock */
 	wait_queue_head_t drained;	/* regions became empty */
+	spinlock_t zombie_lock;
+	struct list_head zombies;	/* protected by: zombie_lock; regions that drain */
+	struct delayed_work zombie_work;
+	unsigned int zombie_delay_ms;	/* the work's */
 	struct rw_semaphore insert_sem;	/* see "idle pages" in phxfs-drain.c */
 	struct ida slots;		/* file offsets of mappings */
 
@@ -146,7 +150,7 @@ int phxfs_region_map(struct phxfs_file *pf, const struct phxfs_ioctl_map *arg);
 int phxfs_region_unmap(struct phxfs_file *pf, const struct phxfs_ioctl_map *arg);
 int phxfs_region_query(struct phxfs_file *pf, struct phxfs_ioctl_region *arg);
 void phxfs_regions_revoke(struct phxfs_dev *dev);
-void phxfs_regions_exit(void);
+void phxfs_regions_init(struct phxfs_dev *dev);
 
 /* phxfs-p2p-service.c */
 void phxfs_exports_revoke(struct phxfs_dev *dev);

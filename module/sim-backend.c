@@ -204,10 +204,16 @@ static void sim_free_page_table(struct phxfs_page_table *pt)
 	kvfree(to_pin(pt));
 }
 
+static struct phxfs_p2p_ops sim_ops;
+
 /* Holding its symbols keeps phxsim loaded; no link to it is needed to build. */
 static int sim_init(void)
 {
-	return phxfs_symbols_get(sim_symbols, ARRAY_SIZE(sim_symbols), "phxsim.ko");
+	int err = phxfs_symbols_get(sim_symbols, ARRAY_SIZE(sim_symbols), "phxsim.ko");
+
+	if (!err && persistent)
+		sim_ops.flags |= PHXFS_P2P_PERSISTENT;
+	return err;
 }
 
 static void sim_exit(void)
@@ -220,9 +226,9 @@ static const struct pci_device_id sim_ids[] = {
 	{}
 };
 
-static const struct phxfs_p2p_ops sim_ops = {
+/* The flags are sim_init()'s. */
+static struct phxfs_p2p_ops sim_ops = {
 	.abi		= PHXFS_P2P_ABI,
-	.flags		= PHXFS_P2P_PERSISTENT,
 	.name		= "sim",
 	.owner		= THIS_MODULE,
 	.ids		= sim_ids,

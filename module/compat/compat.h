@@ -11,6 +11,7 @@
 #include <linux/export.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
+#include <linux/sizes.h>
 
 #include "phxfs-features.h"
 
@@ -35,6 +36,16 @@ static inline struct class *phxfs_class_create(const char *name)
 #endif
 }
 
+/* One page, pinned for a moment; under mmap_lock. */
+static inline long phxfs_pin_one(unsigned long addr, unsigned int flags, struct page **page)
+{
+#ifdef PHXFS_HAVE_PIN_WITHOUT_VMAS
+	return pin_user_pages(addr, 1, flags, page);
+#else
+	return pin_user_pages(addr, 1, flags, page, NULL);
+#endif
+}
+
 /*
  * How pages get behind a VMA.
  *
@@ -55,7 +66,7 @@ static inline struct class *phxfs_class_create(const char *name)
 #include <linux/pfn_t.h>
 
 #define PHXFS_MAPS_BY_PFN 1
-#define PHXFS_CAN_HUGE 1
+#define PHXFS_CAN_HUGE (PMD_SIZE == SZ_2M) /* not with base pages of 16 or 64 KiB */
 
 /* References that user mappings hold on a page. */
 static inline int phxfs_page_maps(const struct page *page)
@@ -91,7 +102,9 @@ static inline void phxfs_unmark_huge(struct vm_fault *vmf, u64 phys)
 /* Only while *vmf->pmd is none, and of a compound page of that size. */
 static inline vm_fault_t phxfs_insert_huge(struct vm_fault *vmf, u64 phys)
 {
-	vm_fault_t ret = vmf_insert_pfn_pmd(vmf, phys_to_pfn_t(phys, PFN_DEV), false);
+	/* a write that met an entry it may not write through would fault for ever */
+	vm_fault_t ret = vmf_insert_pfn_pmd(vmf, phys_to_pfn_t(phys, PFN_DEV),
+					    vmf->flags & FAULT_FLAG_WRITE);
 
 	phxfs_unmark_huge(vmf, phys);
 	return ret;
@@ -106,7 +119,7 @@ static inline void phxfs_compound_pagemap(struct dev_pagemap *pgmap)
 #include <linux/huge_mm.h>
 
 #define PHXFS_MAPS_FOLIOS 1
-#define PHXFS_CAN_HUGE 1
+#define PHXFS_CAN_HUGE (PMD_SIZE == SZ_2M)
 
 /* References that user mappings hold on a page; on all of a compound one. */
 static inline int phxfs_page_maps(const struct page *page)

@@ -120,6 +120,60 @@ static void huge(void)
 	t_expect_idle(0);
 }
 
+/*
+ * Where the kernel tracks writes (a checkpoint does), a huge page goes in unwritable: the
+ * first write, and the first transfer, must end all the same.
+ */
+static void tracked_writes(void)
+{
+	struct t_region r = t_register(fd, 0, t_alloc(0, 4 * BLOCK, T_LAYOUT_HUGE), 4 * BLOCK);
+	int refs = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+	bool tracked = refs >= 0 && write(refs, "4", 1) == 1;
+
+	alarm(60 * t_slow());
+	t_fill_device(r.addr, r.length, 6);
+	CHECK_EQ(madvise(r.p, r.length, MADV_DONTNEED), 0);
+	CHECK_EQ(pread(file, (char *)r.p + BLOCK, BLOCK, 0), BLOCK);
+	*(volatile char *)r.p = 1;
+	CHECK_EQ(mprotect(r.p, r.length, PROT_READ), 0);
+	CHECK_EQ(mprotect(r.p, r.length, PROT_READ | PROT_WRITE), 0);
+	((volatile char *)r.p)[3 * BLOCK] = 1;
+	check_blocks(&r);
+	alarm(0);
+	if (!tracked)
+		printf("this kernel does not track writes\n");
+	if (refs >= 0)
+		close(refs);
+	t_unregister(&r);
+	t_free(r.addr);
+	t_expect_idle(0);
+}
+
+/* A mapping that had small pages takes memory that could have huge ones. */
+static void small_then_huge(void)
+{
+	uint64_t pieces = t_alloc(0, 8 * BLOCK, T_LAYOUT_FRAGMENTED);
+	uint64_t whole = t_alloc(0, 8 * BLOCK, T_LAYOUT_HUGE);
+	struct t_region r = { .fd = fd, .addr = pieces, .length = 8 * BLOCK };
+
+	r.p = t_mmap(fd, r.length);
+	CHECK(r.p);
+	for (int i = 0; i < 4; i++) {
+		bool fits = i % 2 || !staging;
+
+		r.addr = i % 2 ? whole : pieces;
+		CHECK_EQ(t_map(&r), fits ? 0 : -EINVAL);
+		if (!fits)
+			continue;
+		check_blocks(&r);
+		CHECK_EQ(t_unmap(&r), 0);
+	}
+	CHECK_EQ(munmap(r.p, r.length), 0);
+	t_free(pieces);
+	t_free(whole);
+	t_expect_idle(0);
+}
+
 static void sub_spans(void)
 {
 	layout(T_LAYOUT_SUBSPANS, 4);
@@ -224,6 +278,8 @@ int main(int argc, char **argv)
 	static const struct t_case cases[] = {
 		{ "one-piece", one_piece },
 		{ "huge", huge },
+		{ "tracked-writes", tracked_writes },
+		{ "small-then-huge", small_then_huge },
 		{ "sub-spans", sub_spans },
 		{ "fragmented", fragmented },
 		{ "misaligned", misaligned },
