@@ -5,9 +5,10 @@
  * served by the one whose ids match it.
  *
  * Rules that every operation keeps
- *   - get_pages and put_pages run in process context, may sleep, and are called with no
- *     lock of phxfs held and never under mmap_lock. get_pages runs in the process whose
- *     device memory it is.
+ *   - get_pages and put_pages run in process context, may sleep, and are never called under
+ *     mmap_lock or with a lock of phxfs held that free_cb takes; only the backend's own
+ *     semaphore is, which keeps the two apart, and the lock of the list of backends when a
+ *     device goes. get_pages runs in the process whose device memory it is.
  *   - get_n_pages and get_phys_addrs only read memory that get_pages prepared. They must not
  *     wait for a lock that the vendor's driver holds around free_cb, nor call into it.
  *   - free_cb(data) may come from the moment get_pages is entered, in any context, at most

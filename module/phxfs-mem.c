@@ -41,7 +41,8 @@
  *   region->drain.lock  the drain's cursor, and the extents against a drain that reads them
  *   dev->insert_sem     see phxfs-drain.c
  *   dev->zombie_lock    the device's zombie list
- * Vendor calls that may block, span changes and copies to user space hold none of them.
+ * Vendor calls that may block, span changes and copies to user space hold none of them; around
+ * the vendor's calls stands the backend's pin_sem (phxfs-backend.c), which no callback takes.
  */
 #include <linux/delay.h>
 #include <linux/fs.h>

@@ -45,7 +45,7 @@
  *   PROT_READ, PROT_WRITE or both; PROT_EXEC -EINVAL. -ENODEV: the device is gone.
  *   -EPERM: the caller is not the process that opened fd. Until MAP an access is SIGBUS,
  *   as a transfer buffer p gives -EFAULT. The CPU does not cache the mapping; it is not
- *   inherited by fork, cannot grow; parts of it may be unmapped.
+ *   inherited by fork (unless MADV_DOFORK asks for it), cannot grow; parts of it may be unmapped.
  *
  * Whose registration
  *   The process that opened fd. Others that hold the descriptor (fork, SCM_RIGHTS, exec) get
