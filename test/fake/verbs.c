@@ -17,7 +17,8 @@
  *                             (ERRNO: an ibv_wc_status), "lost" those that never are
  *
  * phx_verbs_fail(text) sets that anew, phx_verbs_event(type) raises an event on
- * every device of the process, phx_verbs_calls(name) counts.
+ * every device of the process, phx_verbs_event_on(n, type) on mockN alone,
+ * phx_verbs_calls(name) counts.
  *
  * phx_verbs_hold(1) lets no queue pair begin a request and phx_verbs_hold(2) no
  * completion be seen, until phx_verbs_hold(0); phx_verbs_held("sq") are the requests
@@ -35,6 +36,7 @@
 
 void phx_verbs_fail(const char *text);
 void phx_verbs_event(int type);
+void phx_verbs_event_on(int device, int type);
 long phx_verbs_calls(const char *name);
 void phx_verbs_hold(int what);
 long phx_verbs_held(const char *where);
@@ -328,11 +330,16 @@ static void raise_event(struct context *c, int type, struct qp *q)
 
 void phx_verbs_event(int type)
 {
+	phx_verbs_event_on(-1, type);
+}
+
+void phx_verbs_event_on(int device, int type)
+{
 	pthread_mutex_lock(&all_lock);
 	for (int i = 0; i < CONTEXTS_MAX; i++) {
 		struct context *c = contexts[i];
 
-		if (!c)
+		if (!c || (device >= 0 && c->device != device))
 			continue;
 		if (type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_PORT_ACTIVE)
 			c->down = type == IBV_EVENT_PORT_ERR;
@@ -599,7 +606,7 @@ int ibv_destroy_cq(struct ibv_cq *base)
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	static _Atomic uint32_t next = 16;
+	static _Atomic uint32_t made[DEVICES_MAX]; /* their numbers are each device's own */
 	struct context *c = (struct context *)pd->context;
 	int rc = verbs_fault("create_qp");
 	struct qp *q;
@@ -620,7 +627,8 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	q->cap = attr->cap.max_send_wr;
 	q->ring = calloc(q->cap, sizeof(*q->ring));
 	q->qp = (struct ibv_qp){ .context = pd->context, .pd = pd, .send_cq = attr->send_cq,
-				 .recv_cq = attr->recv_cq, .qp_num = next++ & 0xffffff };
+				 .recv_cq = attr->recv_cq,
+				 .qp_num = (16 + made[c->device]++) & 0xffffff };
 	pthread_mutex_lock(&c->lock);
 	q->next = c->qps;
 	c->qps = q;

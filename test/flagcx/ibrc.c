@@ -31,6 +31,11 @@ static void event(int type)
 	((void (*)(int))fake("phx_verbs_event"))(type);
 }
 
+static void event_on(int device, int type)
+{
+	((void (*)(int, int))fake("phx_verbs_event_on"))(device, type);
+}
+
 static long calls(const char *name)
 {
 	return ((long (*)(const char *))fake("phx_verbs_calls"))(name);
@@ -409,6 +414,23 @@ static void a_sick_queue_pair_is_made_anew(void)
 	pair_end(&p);
 }
 
+/* Queue pairs are numbered by each device: the other's of the same number is well. */
+static void a_sick_queue_pair_leaves_the_other_device_alone(void)
+{
+	struct pair p = pair_new(4 << 20, NULL);
+
+	TP_OK(move(&p, 1, 64));
+	TP_WITHIN(20, carried(&p, "ibrc: 4 of 4 "));
+	inject("");
+	event_on(0, IBV_EVENT_QP_FATAL);
+	TP_WITHIN(20, calls("create_qp") >= 2);
+	TP_WITHIN(20, carried(&p, "ibrc: 4 of 4 "));
+	tp_sleep(0.3); /* for those that should not follow */
+	TP_EQ(calls("create_qp"), 2);
+	TP_OK(move(&p, 2, 64));
+	pair_end(&p);
+}
+
 /* A device that registers little at once: several registrations, entries across them. */
 static void large_regions_are_of_several_pieces(void)
 {
@@ -480,6 +502,7 @@ static const struct tp_case cases[] = {
 	TP_CASE(a_broken_completion_queue_costs_the_device),
 	TP_CASE(changes_of_a_port_disturb_nothing),
 	TP_CASE(a_sick_queue_pair_is_made_anew),
+	TP_CASE(a_sick_queue_pair_leaves_the_other_device_alone, .env = "PHX_VERBS_DEVICES=2"),
 	TP_CASE(large_regions_are_of_several_pieces, .env = "PHX_VERBS_MR_MAX=100000"),
 	TP_CASE(two_devices_share_the_load, .env = "PHX_VERBS_DEVICES=2"),
 	TP_CASE(full_queues_do_not_overflow, .env = "FLAGCX_P2P_CQ_DEPTH=100"),

@@ -115,9 +115,10 @@ struct ib_fatal {
 	_Atomic bool sent;
 };
 
-/* A queue pair is in error, says the device. */
+/* A queue pair is in error, says the device, whose number it is: another's may have it, too. */
 struct ib_sick {
 	struct p2p_cmd cmd;
+	const struct ib_rail *rail;
 	uint32_t qpn;
 };
 

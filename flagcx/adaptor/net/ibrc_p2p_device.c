@@ -384,7 +384,7 @@ static void run_sick(struct p2p_worker *w, struct p2p_cmd *cmd)
 	for (uint32_t i = 0; i < iw->paths; i++) {
 		struct ib_path *p = iw->path[i];
 
-		if (!p || !p->qp || p->qp->qp_num != sick->qpn)
+		if (!p || !p->qp || p->rail != sick->rail || p->qp->qp_num != sick->qpn)
 			continue;
 		ib_qp_fail(p, -EIO, false);
 		break; /* the next one may get the number again */
@@ -405,7 +405,7 @@ static void qp_sick(struct ib_rail *rail, uint32_t qpn)
 
 		if (!sick)
 			return; /* the peer will find it out by itself, later */
-		*sick = (struct ib_sick){ { NULL, run_sick }, qpn };
+		*sick = (struct ib_sick){ { NULL, run_sick }, rail, qpn };
 		p2p_worker_command(&e->worker[i], &sick->cmd);
 	}
 }
