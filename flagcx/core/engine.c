@@ -633,6 +633,18 @@ int flagcxP2pEngineUpdateDesc(FlagcxP2pRdmaDesc *desc, uint64_t remoteAddr, uint
 	return 0;
 }
 
+static void fill_desc(const struct p2p_conn *c, uint64_t va, uint64_t size,
+		      const struct p2p_region *r, FlagcxP2pRdmaDesc *desc)
+{
+	memset(desc, 0, sizeof(*desc));
+	desc->addr = va;
+	desc->size = (uint32_t)size;
+	desc->nmsgs = (uint32_t)(size >> 32);
+	desc->rkey = r->rkey;
+	desc->rid = r->rid;
+	desc->idx = c->peer_incarnation;
+}
+
 int p2p_conn_desc(struct p2p_conn *c, uint64_t va, uint64_t size, FlagcxP2pRdmaDesc *desc)
 {
 	struct p2p_region r;
@@ -640,15 +652,27 @@ int p2p_conn_desc(struct p2p_conn *c, uint64_t va, uint64_t size, FlagcxP2pRdmaD
 
 	if (rc)
 		rc = p2p_session_query(c, va, size, &r);
+	if (!rc)
+		fill_desc(c, va, size, &r, desc);
+	return rc;
+}
+
+int p2p_conn_desc_key(struct p2p_conn *c, uint64_t va, uint64_t size, uint32_t rkey,
+		      FlagcxP2pRdmaDesc *desc)
+{
+	struct p2p_region r, answer;
+	int rc = p2p_remote_find_key(&c->remote, va, size, rkey, &r);
+
+	if (rc) {
+		/* what the peer has said of registrations before it answers is in the table then */
+		rc = p2p_session_query(c, va, size, &answer);
+		if (!rc && p2p_remote_find_key(&c->remote, va, size, rkey, &r))
+			r = answer;
+	}
 	if (rc)
 		return rc;
-	memset(desc, 0, sizeof(*desc));
-	desc->addr = va;
-	desc->size = (uint32_t)size;
-	desc->nmsgs = (uint32_t)(size >> 32);
-	desc->rkey = r.rkey;
-	desc->rid = r.rid;
-	desc->idx = c->peer_incarnation;
+	fill_desc(c, va, size, &r, desc);
+	desc->rkey = rkey;
 	return 0;
 }
 

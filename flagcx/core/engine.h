@@ -427,6 +427,9 @@ int p2p_connect(struct p2p_engine *e, const char *host, int port, bool once,
 void p2p_rpc_forget(struct p2p_engine *e);
 /* Descriptor of a range of the peer, asking it if need be: 0, -ENOENT, -errno. */
 int p2p_conn_desc(struct p2p_conn *c, uint64_t va, uint64_t size, FlagcxP2pRdmaDesc *desc);
+/* The same for the registration of a key. A key of none there is the peer's to refuse. */
+int p2p_conn_desc_key(struct p2p_conn *c, uint64_t va, uint64_t size, uint32_t rkey,
+		      FlagcxP2pRdmaDesc *desc);
 
 /* ------------------------------------------------------------------ xfer.c */
 

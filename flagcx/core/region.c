@@ -254,7 +254,8 @@ struct p2p_mr *p2p_mr_pin_id(struct p2p_mr_table *t, uint64_t id)
 	return m;
 }
 
-struct p2p_mr *p2p_mr_pin_range(struct p2p_mr_table *t, uint64_t va, uint64_t len)
+static struct p2p_mr *pin_range(struct p2p_mr_table *t, uint64_t va, uint64_t len,
+				const uint32_t *rkey)
 {
 	struct p2p_mr *found = NULL;
 	uint32_t i;
@@ -265,13 +266,25 @@ struct p2p_mr *p2p_mr_pin_range(struct p2p_mr_table *t, uint64_t va, uint64_t le
 	while (!found && i > 0 && t->reach[i - 1] > va) {
 		struct p2p_mr *m = t->sorted[--i];
 
-		if (m->size >= len && va - m->base <= m->size - len)
+		if (m->size >= len && va - m->base <= m->size - len &&
+		    (!rkey || m->rkey == *rkey))
 			found = m;
 	}
 	if (found)
 		atomic_fetch_add_explicit(&found->pins, 1, memory_order_relaxed);
 	pthread_rwlock_unlock(&t->lock);
 	return found;
+}
+
+struct p2p_mr *p2p_mr_pin_range(struct p2p_mr_table *t, uint64_t va, uint64_t len)
+{
+	return pin_range(t, va, len, NULL);
+}
+
+struct p2p_mr *p2p_mr_pin_range_key(struct p2p_mr_table *t, uint64_t va, uint64_t len,
+				    uint32_t rkey)
+{
+	return pin_range(t, va, len, &rkey);
 }
 
 int p2p_mr_pin_key(struct p2p_mr_table *t, uint32_t rid, uint32_t rkey, uint64_t addr,
@@ -419,8 +432,8 @@ void p2p_remote_del(struct p2p_remote_table *t, uint32_t rid, uint32_t rkey)
 	pthread_rwlock_unlock(&t->lock);
 }
 
-int p2p_remote_find(struct p2p_remote_table *t, uint64_t va, uint64_t len,
-		    struct p2p_region *out)
+static int find_remote(struct p2p_remote_table *t, uint64_t va, uint64_t len,
+		       const uint32_t *rkey, struct p2p_region *out)
 {
 	uint32_t i;
 	int rc = -ENOENT;
@@ -430,13 +443,26 @@ int p2p_remote_find(struct p2p_remote_table *t, uint64_t va, uint64_t len,
 	while (rc && i > 0 && t->reach[i - 1] > va) {
 		const struct p2p_region *r = &t->region[--i];
 
-		if (r->size >= len && va - r->base <= r->size - len) {
+		if (r->size >= len && va - r->base <= r->size - len &&
+		    (!rkey || r->rkey == *rkey)) {
 			*out = *r;
 			rc = 0;
 		}
 	}
 	pthread_rwlock_unlock(&t->lock);
 	return rc;
+}
+
+int p2p_remote_find(struct p2p_remote_table *t, uint64_t va, uint64_t len,
+		    struct p2p_region *out)
+{
+	return find_remote(t, va, len, NULL, out);
+}
+
+int p2p_remote_find_key(struct p2p_remote_table *t, uint64_t va, uint64_t len, uint32_t rkey,
+			struct p2p_region *out)
+{
+	return find_remote(t, va, len, &rkey, out);
 }
 
 int p2p_remote_at(struct p2p_remote_table *t, uint32_t index, struct p2p_region *out)

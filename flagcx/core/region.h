@@ -76,6 +76,9 @@ void p2p_mr_release(struct p2p_mr *mr);
 /* Pinned registration of an id or a whole range of addresses; NULL. */
 struct p2p_mr *p2p_mr_pin_id(struct p2p_mr_table *t, uint64_t id);
 struct p2p_mr *p2p_mr_pin_range(struct p2p_mr_table *t, uint64_t va, uint64_t len);
+/* The one of those around the range that has the key: ranges may overlap. */
+struct p2p_mr *p2p_mr_pin_range_key(struct p2p_mr_table *t, uint64_t va, uint64_t len,
+				    uint32_t rkey);
 /*
  * Pin for a peer: *out on 0; -ESTALE: the key was of an earlier registration;
  * -EACCES: never one of ours; -EFAULT: outside.
@@ -106,9 +109,11 @@ int p2p_remote_init(struct p2p_remote_table *t);
 void p2p_remote_destroy(struct p2p_remote_table *t);
 int p2p_remote_add(struct p2p_remote_table *t, const struct p2p_region *r);
 void p2p_remote_del(struct p2p_remote_table *t, uint32_t rid, uint32_t rkey);
-/* The region that holds the whole range: 0 or -ENOENT. */
+/* A region that holds the whole range, or the one of them that has the key: 0 or -ENOENT. */
 int p2p_remote_find(struct p2p_remote_table *t, uint64_t va, uint64_t len,
 		    struct p2p_region *out);
+int p2p_remote_find_key(struct p2p_remote_table *t, uint64_t va, uint64_t len, uint32_t rkey,
+			struct p2p_region *out);
 
 /* The index-th in order: 0 or -ENOENT. */
 int p2p_remote_at(struct p2p_remote_table *t, uint32_t index, struct p2p_region *out);

@@ -168,6 +168,42 @@ static void bad_slices_fail_alone(void)
 	ends_free(&e);
 }
 
+static void put_one(struct ends *e, void *local, void *remote)
+{
+	void *request;
+	int over = 0;
+
+	TP_OK(NET.iput(e->send, 1, 2, BLOCK, 0, 0, local, remote, &request));
+	TP_WITHIN(30, NET.test(request, &over, NULL) != flagcxSuccess || over);
+	TP_CHECK(over);
+}
+
+/* The same bytes registered alone and as a part of more: a slice may name either. */
+static void slices_name_any_of_overlapping_registrations(void)
+{
+	struct ends e = ends_new();
+	size_t size = N * BLOCK;
+	uint8_t *a = tp_alloc(2 * size), *b = tp_alloc(2 * size);
+	static struct work w;
+	void *ma[2], *mb[2];
+
+	for (size_t i = 0; i < 2; i++) {
+		TP_OK(NET.regMr(e.send, a, (i + 1) * size, 1, 0, &ma[i]));
+		TP_OK(NET.regMr(e.recv, b, (i + 1) * size, 1, 0, &mb[i]));
+	}
+	for (unsigned int i = 0; i < 4; i++) {
+		tp_fill(a, 20 + i, 0, size);
+		work_fill(&w, FLAGCX_SLICE_OP_WRITE, ma[i / 2], mb[i % 2]);
+		TP_OK(NET.iputBatch(e.send, N, w.list));
+		TP_WITHIN(30, done(&w) == N);
+		TP_EQ(failed(&w), 0);
+		TP_CHECK(moved(a, b));
+		put_one(&e, ma[i / 2], mb[i % 2]);
+		TP_CHECK(!memcmp(a + 1, b + 2, BLOCK));
+	}
+	ends_free(&e);
+}
+
 /* ------------------------------------------------------------- one by one */
 
 static void requests_are_tested(void)
@@ -324,6 +360,7 @@ static void a_peers_death_ends_every_slice(void)
 static const struct tp_case cases[] = {
 	TP_CASE(slices_move_both_ways),
 	TP_CASE(bad_slices_fail_alone),
+	TP_CASE(slices_name_any_of_overlapping_registrations),
 	TP_CASE(requests_are_tested),
 	TP_CASE(devices_have_names),
 	TP_CASE(a_peers_death_ends_every_slice),

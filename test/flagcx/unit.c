@@ -593,6 +593,11 @@ static void regions_are_found_by_id_key_and_address(void)
 	m = p2p_mr_pin_range(&t, 5500, 500);
 	TP_EQ(m->id, id[1]);
 	p2p_mr_unpin(m);
+	m = p2p_mr_pin_range_key(&t, 5500, 500, r[2].rkey);
+	TP_EQ(m->id, id[2]);
+	p2p_mr_unpin(m);
+	TP_CHECK(!p2p_mr_pin_range_key(&t, 5500, 500, r[0].rkey)); /* elsewhere */
+	TP_CHECK(!p2p_mr_pin_range_key(&t, 5500, 501, r[1].rkey)); /* too short */
 	m = p2p_mr_pin_range(&t, 5500, 501); /* only the wide one reaches that far */
 	TP_EQ(m->id, id[2]);
 	p2p_mr_unpin(m);
@@ -668,7 +673,15 @@ static void regions_agree_with_a_list(void)
 		m = p2p_mr_pin_range(&t, va, len);
 		TP_EQ(m != NULL, want);
 		TP_EQ(p2p_remote_find(&remote, va, len, &out) == 0, want);
+		if (n) {
+			const struct p2p_region *k = &all[(x >> 7) % (uint32_t)n].r;
+
+			want = va >= k->base && va + len <= k->base + k->size;
+			TP_EQ(p2p_remote_find_key(&remote, va, len, k->rkey, &out) == 0, want);
+			TP_CHECK(!want || out.rid == k->rid);
+		}
 		if (m) {
+			TP_OK(p2p_remote_find(&remote, va, len, &out));
 			TP_CHECK(va >= m->base && va + len <= m->base + m->size);
 			TP_CHECK(va >= out.base && va + len <= out.base + out.size);
 			p2p_mr_unpin(m);

@@ -423,15 +423,16 @@ static void slice_ended(void *arg, int err)
 		flagcxP2pSliceMarkSuccess(s);
 }
 
-/* The local range is in a registration of that key. */
-static bool mine(struct p2p_conn *c, const struct FlagcxSlice *s)
+/* The registration of that key around the local range: its id, or false. */
+static bool mine(struct p2p_conn *c, const struct FlagcxSlice *s, FlagcxP2pMr *id)
 {
-	struct p2p_mr *mr = p2p_mr_pin_range(&c->engine->mrs, s->srcVa, s->length);
-	bool yes = mr && mr->rkey == s->lkey;
+	struct p2p_mr *mr = p2p_mr_pin_range_key(&c->engine->mrs, s->srcVa, s->length, s->lkey);
 
-	if (mr)
-		p2p_mr_unpin(mr);
-	return yes;
+	if (!mr)
+		return false;
+	*id = mr->id;
+	p2p_mr_unpin(mr);
+	return true;
 }
 
 /* Queue one; false: it was not, and has ended. */
@@ -439,23 +440,22 @@ static bool slice_start(struct p2p_conn *c, int opcode, struct FlagcxSlice *s)
 {
 	uint64_t length = s->length, va = s->srcVa, id;
 	FlagcxP2pRdmaDesc desc;
+	FlagcxP2pMr mr;
 	struct p2p_xfer x = {
 		.opcode = opcode,
 		.policy = FLAGCX_P2P_POLICY_NIXL,
 		.n = 1,
+		.mr = &mr,
 		.local_va = &va,
 		.size64 = &length,
 		.desc = &desc,
 		.ended = slice_ended,
 		.arg = s,
 	};
-	int rc = s->opcode == opcode && length && mine(c, s) ? 0 : -EINVAL;
+	int rc = s->opcode == opcode && length && mine(c, s, &mr) ? 0 : -EINVAL;
 
-	rc = rc ? rc : p2p_conn_desc(c, s->dstVa, length, &desc);
-	if (!rc) {
-		desc.rkey = s->rkey; /* of another registration there: the peer refuses it */
-		rc = p2p_xfer_start(c, &x, &id);
-	}
+	rc = rc ? rc : p2p_conn_desc_key(c, s->dstVa, length, s->rkey, &desc);
+	rc = rc ? rc : p2p_xfer_start(c, &x, &id);
 	if (rc)
 		slice_ended(s, rc);
 	return !rc;
@@ -511,15 +511,14 @@ static flagcxResult_t one(struct comm *m, int opcode, uint64_t local_off, uint64
 	if (!c)
 		return flagcxInvalidArgument;
 	r = calloc(1, sizeof(*r));
-	rc = r ? p2p_conn_desc(c, remote->baseVa + remote_off, size, &desc) : -ENOMEM;
+	rc = r ? p2p_conn_desc_key(c, remote->baseVa + remote_off, size, remote->rkey, &desc) :
+		 -ENOMEM;
 	p2p_conn_put(c);
 	data = (void *)(uintptr_t)(local->baseVa + local_off);
-	if (!rc) {
-		desc.rkey = remote->rkey;
+	if (!rc)
 		rc = opcode == FLAGCX_SLICE_OP_WRITE ?
 			     flagcxP2pEngineWrite(m->conn, local->id, data, size, desc, &r->id) :
 			     flagcxP2pEngineRead(m->conn, local->id, data, size, desc, &r->id);
-	}
 	if (rc) {
 		free(r);
 		return result(rc);
