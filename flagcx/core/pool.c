@@ -404,6 +404,7 @@ struct cancel_cmd {
 static void run_cancel(struct p2p_worker *w, struct p2p_cmd *cmd)
 {
 	struct cancel_cmd *cc = p2p_container_of(cmd, struct cancel_cmd, cmd);
+	_Atomic uint32_t *left = cc->left;
 	struct p2p_list *i, *next;
 
 	for (i = w->paths.next; i != &w->paths; i = next) {
@@ -413,9 +414,9 @@ static void run_cancel(struct p2p_worker *w, struct p2p_cmd *cmd)
 		if (p->conn == cc->task->conn)
 			p->ops->path_cancel(p, cc->task);
 	}
-	/* cc lives on the caller's stack until left is 0 */
-	if (atomic_fetch_sub_explicit(cc->left, 1, memory_order_acq_rel) == 1)
-		p2p_futex_wake_all(cc->left);
+	/* cc lives on the caller's stack until left is 0: from then on only its address is used */
+	if (atomic_fetch_sub_explicit(left, 1, memory_order_acq_rel) == 1)
+		p2p_futex_wake_all(left);
 }
 
 void p2p_pool_cancel(struct p2p_task *task)
