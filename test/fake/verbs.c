@@ -709,6 +709,8 @@ int ibv_destroy_qp(struct ibv_qp *base)
 		shutdown(q->sock, SHUT_RDWR); /* a request under way ends */
 	pthread_mutex_unlock(&q->lock);
 	pthread_join(q->thread, NULL);
+	if (q->state == IBV_QPS_ERR) /* hardware may flush until then, and no longer */
+		verbs_flush(q);
 	forget_completions(q);
 	if (q->sock >= 0)
 		close(q->sock);

@@ -110,6 +110,8 @@ void verbs_notify_all(void);
 /* Threads of a context's listener and of a queue pair. */
 void *verbs_listen(void *context);
 void *verbs_work(void *qp);
+/* Complete what a queue pair that ends has not done. */
+void verbs_flush(struct qp *q);
 int verbs_poll_cq(struct ibv_cq *cq, int max, struct ibv_wc *wc);
 int verbs_req_notify_cq(struct ibv_cq *cq, int solicited);
 int verbs_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);

@@ -261,6 +261,12 @@ static void complete(struct qp *q, const struct request *r, enum ibv_wc_status s
 	pthread_mutex_unlock(&cq->lock);
 }
 
+void verbs_flush(struct qp *q)
+{
+	for (; q->at != q->head; q->at++)
+		complete(q, &q->ring[q->at % q->cap], IBV_WC_WR_FLUSH_ERR, q->at + 1);
+}
+
 int verbs_poll_cq(struct ibv_cq *base, int max, struct ibv_wc *wc)
 {
 	struct cq *cq = (struct cq *)base;

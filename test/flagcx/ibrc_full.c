@@ -245,6 +245,61 @@ static void all_of_them_fail_at_once(void)
 	crowd_end(&k);
 }
 
+static FlagcxP2pConn *connect_up(FlagcxP2pEngine *e, struct tp_server *s)
+{
+	FlagcxP2pConn *c = tp_connect(e, s);
+	char text[256];
+
+	TP_WITHIN(60, !flagcxP2pEngineConnTransport(c, text, sizeof(text)) &&
+			      !strncmp(text, "ibrc: 1 of 1 ", 13));
+	return c;
+}
+
+/*
+ * The queue's one user is stopped before the device has flushed it. What the flush
+ * leaves may not take the next one's room.
+ */
+static void a_late_flush_takes_no_room_from_the_next(void)
+{
+	size_t size = (size_t)BLOCKS * BLOCK;
+	static FlagcxP2pMr mr[BLOCKS];
+	static void *at[BLOCKS];
+	static size_t sizes[BLOCKS];
+	static FlagcxP2pRdmaDesc d[BLOCKS];
+	struct tp_server s;
+	FlagcxP2pEngine *e;
+	FlagcxP2pConn *c;
+	uint8_t *mem;
+	uint64_t id;
+
+	if (!mocked())
+		tp_skip("not the tests' own libibverbs");
+	e = tp_engine();
+	mem = tp_alloc(size);
+	mr[0] = tp_reg(e, mem, size);
+	tp_serve(&s, size, 0, NULL);
+	for (size_t b = 0; b < BLOCKS; b++) {
+		mr[b] = mr[0];
+		at[b] = mem + b * BLOCK;
+		sizes[b] = BLOCK;
+		d[b] = tp_desc(&s, b * BLOCK, BLOCK);
+	}
+	c = connect_up(e, &s);
+	hold(1);
+	TP_OK(flagcxP2pEngineWriteVector(c, mr, at, sizes, d, BLOCKS, &id, NULL));
+	TP_WITHIN(60, held("sq") == DEPTH);
+	flagcxP2pEngineConnDestroy(c);
+	TP_EQ(held("cq"), 0);
+	hold(0);
+	c = connect_up(e, &s);
+	tp_fill(mem, 60, 0, size);
+	TP_OK(flagcxP2pEngineWriteVectorSync(c, mr, at, sizes, d, BLOCKS));
+	tp_server_check(&s, 60, 0, size);
+	flagcxP2pEngineDestroy(e);
+	tp_free(mem, size);
+	tp_quit(s.peer, 60);
+}
+
 /* ---------------------------------------------------------------- deaths */
 
 struct mortal {
@@ -327,6 +382,11 @@ static const struct tp_case cases[] = {
 	/* nothing is to give up while the queues are held */
 	TP_CASE(all_of_them_fail_at_once,
 		.env = "FLAGCX_IB_TIMEOUT=20 FLAGCX_P2P_STALL_MS=300000", .timeout = 300),
+	TP_CASE(a_late_flush_takes_no_room_from_the_next,
+		.env = "FLAGCX_P2P_QPS_PER_CONN=1 FLAGCX_P2P_MAX_REQUESTS=64 "
+		       "FLAGCX_P2P_CQ_DEPTH=64 FLAGCX_P2P_WORKERS_PER_POOL=1 "
+		       "FLAGCX_IB_TIMEOUT=20 FLAGCX_P2P_STALL_MS=300000",
+		.timeout = 120),
 	TP_CASE(killed_peers_lose_no_completion, .timeout = 1200),
 };
 static const struct tp_role roles[] = { TP_SERVER };

@@ -408,10 +408,23 @@ void ib_qp_drained(struct ib_path *p)
 		p2p_list_add_tail(&p->iw->pump, &p->pump);
 }
 
+/*
+ * Destroy it, flushed or not; what was in flight is in todo then. The entries that
+ * it has left are taken out, so that their room may be given to another one.
+ */
+static void discard(struct ib_path *p)
+{
+	ib_undo(p);
+	p->tail = p->head;
+	/* nothing of the hardware's touches memory once it is destroyed */
+	p->iw->net->v->destroy_qp(p->qp);
+	p->qp = NULL;
+	p->iw->path[IB_ID_INDEX(p->id)] = NULL;
+	ib_cq_poll(p->iw, p->cq);
+}
+
 void ib_qp_drop(struct ib_path *p)
 {
-	struct ib_cq *cq = p->cq;
-
 	if (!p->qp)
 		return;
 	if (!ib_is(p, IB_DRAINING)) {
@@ -419,13 +432,7 @@ void ib_qp_drop(struct ib_path *p)
 		p->reopen = true; /* where the device is dead that fails, and the peer hears it */
 		ib_become(p, IB_DRAINING);
 	}
-	ib_undo(p);
-	p->tail = p->head;
-	/* nothing of the hardware's touches memory once it is destroyed */
-	p->iw->net->v->destroy_qp(p->qp);
-	p->qp = NULL;
-	p->iw->path[IB_ID_INDEX(p->id)] = NULL;
-	ib_cq_poll(p->iw, cq);
+	discard(p);
 	ib_qp_drained(p);
 }
 
@@ -451,7 +458,7 @@ void ib_qp_stop(struct ib_path *p, int err)
 		       atomic_load(&p->rail->state) != IB_RAIL_DEAD)
 			if (!ib_cq_poll(p->iw, p->cq))
 				nanosleep(&nap, NULL);
-		ib_undo(p);
+		discard(p);
 		qp_free(p);
 	}
 	if (!ib_is(p, IB_NONE))
