@@ -450,6 +450,8 @@ struct p2p_xfer {
 
 /* Build and queue a task. *id 0: nothing to move. */
 int p2p_xfer_start(struct p2p_conn *c, const struct p2p_xfer *x, uint64_t *id);
+/* May a caller post so much: no long copying, and nothing that a device's driver does. */
+bool p2p_xfer_small(const struct p2p_conn *c, uint64_t slices, uint64_t bytes, bool host);
 /* Wait and collect. */
 int p2p_xfer_finish(struct p2p_conn *c, uint64_t id, uint64_t deadline_ns);
 /* All collected or not: forget the tasks of a destroyed conn. */

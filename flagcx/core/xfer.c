@@ -167,17 +167,18 @@ static void unbuild(struct p2p_task *task)
 	free(task);
 }
 
-/* May its caller post it: no long copying, and nothing that a device's driver does. */
+bool p2p_xfer_small(const struct p2p_conn *c, uint64_t slices, uint64_t bytes, bool host)
+{
+	return host && slices <= c->engine->config.g.maxWrPerPost && bytes <= c->slice_limit;
+}
+
 static bool is_small(const struct p2p_task *task)
 {
-	const struct p2p_conn *c = task->conn;
+	bool host = true;
 
-	if (task->slices > c->engine->config.g.maxWrPerPost || task->bytes > c->slice_limit)
-		return false;
 	for (uint32_t i = 0; i < task->mrs; i++)
-		if (task->mr[i]->device >= 0)
-			return false;
-	return true;
+		host &= task->mr[i]->device < 0;
+	return p2p_xfer_small(task->conn, task->slices, task->bytes, host);
 }
 
 /* In line. False: the conn broke just now, and the task has ended as those before it. */

@@ -25,7 +25,8 @@
  * in send queues, phx_verbs_held("cq") the completions in completion queues.
  *
  * phx_verbs_seen(name) is the largest value of an attribute that was asked for: mtu
- * retry timeout tc sl pkey gid port sge inline send_wr cqe chain poll reads.
+ * retry timeout tc sl pkey gid port sge inline send_wr cqe chain poll reads. main_post
+ * is 1 when the program's first thread has posted.
  */
 #include "verbs_fake.h"
 

@@ -433,6 +433,7 @@ int verbs_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send
 	pthread_cond_broadcast(&q->more);
 	pthread_mutex_unlock(&q->lock);
 	verbs_see("chain", chain);
+	verbs_see("main_post", gettid() == getpid());
 	verbs_see("reads", reads);
 	if (rc)
 		*bad = wr;

@@ -3,6 +3,7 @@
 #include "flagcx_net_adaptor.h"
 #include "tp.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -204,6 +205,40 @@ static void slices_name_any_of_overlapping_registrations(void)
 	ends_free(&e);
 }
 
+/* Few slices, but of many bytes: the caller copies none of them by itself. */
+static void large_batches_are_left_to_the_workers(void)
+{
+	enum { LARGE = 8, SIZE = 1 << 20 };
+	void *lib = dlopen("libibverbs.so.1", RTLD_NOW);
+	long (*seen)(const char *) = lib ? (long (*)(const char *))dlsym(lib, "phx_verbs_seen")
+					 : NULL;
+	struct ends e = ends_new();
+	uint8_t *a = tp_alloc(LARGE * SIZE), *b = tp_alloc(LARGE * SIZE);
+	static struct work w;
+	void *ma, *mb;
+
+	if (!seen)
+		tp_skip("not the tests' own libibverbs");
+	TP_OK(NET.regMr(e.send, a, LARGE * SIZE, 1, 0, &ma));
+	TP_OK(NET.regMr(e.recv, b, LARGE * SIZE, 1, 0, &mb));
+	for (uint64_t round = 0; round < 5; round++) {
+		tp_fill(a, round, 0, LARGE * SIZE);
+		work_fill(&w, FLAGCX_SLICE_OP_WRITE, ma, mb);
+		for (uint64_t i = 0; i < LARGE; i++) {
+			w.slice[i].srcVa = (uintptr_t)a + i * SIZE;
+			w.slice[i].dstVa = (uintptr_t)b + i * SIZE;
+			w.slice[i].length = SIZE;
+		}
+		TP_OK(NET.iputBatch(e.send, LARGE, w.list));
+		TP_WITHIN(30, done(&w) == LARGE);
+		TP_EQ(failed(&w), 0);
+		TP_EQ(tp_differs(b, round, 0, LARGE * SIZE), -1);
+		tp_sleep(0.02); /* the workers sleep: who posts by itself can */
+	}
+	TP_EQ(seen("main_post"), 0);
+	ends_free(&e);
+}
+
 /* ------------------------------------------------------------- one by one */
 
 static void requests_are_tested(void)
@@ -361,6 +396,7 @@ static const struct tp_case cases[] = {
 	TP_CASE(slices_move_both_ways),
 	TP_CASE(bad_slices_fail_alone),
 	TP_CASE(slices_name_any_of_overlapping_registrations),
+	TP_CASE(large_batches_are_left_to_the_workers),
 	TP_CASE(requests_are_tested),
 	TP_CASE(devices_have_names),
 	TP_CASE(a_peers_death_ends_every_slice),

@@ -423,24 +423,32 @@ static void slice_ended(void *arg, int err)
 		flagcxP2pSliceMarkSuccess(s);
 }
 
+/* What of a batch has been queued. */
+struct queued {
+	uint64_t slices, bytes;
+	bool device; /* some of it is an accelerator's */
+};
+
 /* The registration of that key around the local range: its id, or false. */
-static bool mine(struct p2p_conn *c, const struct FlagcxSlice *s, FlagcxP2pMr *id)
+static bool mine(struct p2p_conn *c, const struct FlagcxSlice *s, FlagcxP2pMr *id, bool *device)
 {
 	struct p2p_mr *mr = p2p_mr_pin_range_key(&c->engine->mrs, s->srcVa, s->length, s->lkey);
 
 	if (!mr)
 		return false;
 	*id = mr->id;
+	*device = mr->device >= 0;
 	p2p_mr_unpin(mr);
 	return true;
 }
 
-/* Queue one; false: it was not, and has ended. */
-static bool slice_start(struct p2p_conn *c, int opcode, struct FlagcxSlice *s)
+/* Queue one, and add it to what is; one that cannot be has ended. */
+static void slice_start(struct p2p_conn *c, int opcode, struct FlagcxSlice *s, struct queued *q)
 {
 	uint64_t length = s->length, va = s->srcVa, id;
 	FlagcxP2pRdmaDesc desc;
 	FlagcxP2pMr mr;
+	bool device;
 	struct p2p_xfer x = {
 		.opcode = opcode,
 		.policy = FLAGCX_P2P_POLICY_NIXL,
@@ -452,20 +460,24 @@ static bool slice_start(struct p2p_conn *c, int opcode, struct FlagcxSlice *s)
 		.ended = slice_ended,
 		.arg = s,
 	};
-	int rc = s->opcode == opcode && length && mine(c, s, &mr) ? 0 : -EINVAL;
+	int rc = s->opcode == opcode && length && mine(c, s, &mr, &device) ? 0 : -EINVAL;
 
 	rc = rc ? rc : p2p_conn_desc_key(c, s->dstVa, length, s->rkey, &desc);
 	rc = rc ? rc : p2p_xfer_start(c, &x, &id);
-	if (rc)
+	if (rc) {
 		slice_ended(s, rc);
-	return !rc;
+		return;
+	}
+	q->slices++;
+	q->bytes += length;
+	q->device |= device;
 }
 
 static flagcxResult_t batch(void *comm, int opcode, int count, struct FlagcxSlice **slices)
 {
 	struct comm *m = comm;
+	struct queued q = { 0 };
 	struct p2p_conn *c;
-	unsigned int started = 0;
 
 	if (!m || !m->conn || count < 0 || (count && !slices))
 		return flagcxInvalidArgument;
@@ -475,10 +487,11 @@ static flagcxResult_t batch(void *comm, int opcode, int count, struct FlagcxSlic
 	for (int i = 0; i < count; i++) {
 		slices[i]->qpDepth = &m->depth;
 		__atomic_fetch_add((int *)&m->depth, 1, __ATOMIC_RELAXED);
-		started += slice_start(c, opcode, slices[i]);
+		slice_start(c, opcode, slices[i], &q);
 	}
-	if (started)
-		p2p_pool_kick(p2p_pool_choose(c), started <= c->engine->config.g.maxWrPerPost);
+	if (q.slices)
+		p2p_pool_kick(p2p_pool_choose(c),
+			      p2p_xfer_small(c, q.slices, q.bytes, !q.device));
 	p2p_conn_put(c);
 	return flagcxSuccess;
 }
