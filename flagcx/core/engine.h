@@ -171,6 +171,7 @@ struct p2p_conn {
 	struct p2p_remote_table remote;
 	_Atomic bool remote_ready;    /* the first table has come */
 	struct p2p_key_table keys;    /* of its registrations, for transports that need them */
+	bool keys_full;               /* and that was said; control thread */
 
 	/* control session; the control thread reads, anyone sends */
 	struct p2p_source session;

@@ -42,12 +42,43 @@ static int reserve(struct p2p_key_table *t, uint32_t index)
 	return 0;
 }
 
+static uint32_t keys_of(const struct p2p_keyset *set)
+{
+	return (uint32_t)set->head.rails * set->head.pieces;
+}
+
+static void forget(struct p2p_key_table *t, uint32_t index)
+{
+	struct p2p_keyset *set = t->set[index];
+
+	if (!set)
+		return;
+	t->sets--;
+	t->keys -= keys_of(set);
+	t->set[index] = NULL;
+	free(set);
+}
+
+static int keep(struct p2p_key_table *t, uint32_t index, struct p2p_keyset *set)
+{
+	int rc = reserve(t, index);
+
+	if (rc)
+		return rc;
+	forget(t, index);
+	if (t->sets == P2P_KEYSETS_MAX || keys_of(set) > P2P_KEYS_KEPT_MAX - t->keys)
+		return -ENOSPC;
+	t->sets++;
+	t->keys += keys_of(set);
+	t->set[index] = set;
+	return 0;
+}
+
 int p2p_keys_take(struct p2p_key_table *t, const uint8_t *payload, size_t len)
 {
 	struct p2p_keys_head head;
 	struct p2p_keyset *set;
 	size_t keys;
-	uint32_t index;
 	int rc = p2p_keys_head_decode(payload, len, &head);
 
 	if (rc)
@@ -59,16 +90,11 @@ int p2p_keys_take(struct p2p_key_table *t, const uint8_t *payload, size_t len)
 	set->head = head;
 	for (size_t i = 0; i < keys; i++)
 		set->key[i] = p2p_u32_decode(payload + P2P_KEYS_HEAD + 4 * i);
-	index = p2p_mr_index(head.rid);
 	pthread_rwlock_wrlock(&t->lock);
-	rc = reserve(t, index);
-	if (!rc) {
-		free(t->set[index]);
-		t->set[index] = set;
-		set = NULL;
-	}
+	rc = keep(t, p2p_mr_index(head.rid), set);
 	pthread_rwlock_unlock(&t->lock);
-	free(set);
+	if (rc)
+		free(set);
 	return rc;
 }
 
@@ -79,10 +105,8 @@ void p2p_keys_del(struct p2p_key_table *t, uint32_t rid, uint32_t rkey)
 
 	pthread_rwlock_wrlock(&t->lock);
 	set = index < t->cap ? t->set[index] : NULL;
-	if (set && set->head.rid == rid && set->head.rkey == rkey) {
-		t->set[index] = NULL;
-		free(set);
-	}
+	if (set && set->head.rid == rid && set->head.rkey == rkey)
+		forget(t, index);
 	pthread_rwlock_unlock(&t->lock);
 }
 

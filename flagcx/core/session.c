@@ -144,6 +144,21 @@ static void on_region_del(struct p2p_conn *c, const struct p2p_msg *m, const uin
 	}
 }
 
+/* Keys that are not known here cost the peer a question, so too many are no reason to part. */
+static int on_keys(struct p2p_conn *c, const struct p2p_msg *m, const uint8_t *payload)
+{
+	int rc = p2p_keys_take(&c->keys, payload, m->len);
+
+	if (rc != -ENOSPC)
+		return rc;
+	if (!c->keys_full)
+		p2p_warn("%s:%d has more registrations than the %u, or more keys than the %u, "
+			 "that are kept of a peer: the others' bytes go by the stream",
+			 c->peer_ip, c->peer_port, P2P_KEYSETS_MAX, P2P_KEYS_KEPT_MAX);
+	c->keys_full = true;
+	return 0;
+}
+
 static int on_query(struct p2p_conn *c, const struct p2p_msg *m, const uint8_t *payload)
 {
 	uint64_t va = p2p_u64_decode(payload), len = p2p_u64_decode(payload + 8);
@@ -204,7 +219,7 @@ int p2p_session_message(struct p2p_conn *c, const struct p2p_msg *m, const uint8
 	case P2P_MSG_REGION_ANSWER:
 		return on_answer(c, m, payload);
 	case P2P_MSG_REGION_KEYS:
-		return p2p_keys_take(&c->keys, payload, m->len);
+		return on_keys(c, m, payload);
 	case P2P_MSG_NOTIF:
 		return p2p_notif_part(c, m, payload);
 	case P2P_MSG_NOTIF_CREDIT:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The RDMA transport's decisions, words and keys, by tables. */
+#include "engine.h"
 #include "ibrc_p2p.h"
 #include "keys.h"
 #include "tp.h"
@@ -249,6 +250,69 @@ static void keys_are_of_one_generation(void)
 	p2p_keys_destroy(&t);
 }
 
+static struct p2p_keys_head head_at(uint32_t rid, uint16_t pieces)
+{
+	return (struct p2p_keys_head){ .base = 4096, .size = 4096ull * pieces, .step = 4096,
+				       .rkey = 7, .rid = rid, .rails = 1, .pieces = pieces };
+}
+
+/* A peer makes us keep so many registrations' keys, and so many keys, but no more. */
+static void keys_that_are_kept_have_a_limit(void)
+{
+	static uint8_t buf[P2P_MSG_MAX];
+	struct p2p_key_table t;
+	uint32_t n = 0;
+	int rc;
+
+	TP_OK(p2p_keys_init(&t));
+	for (; n < P2P_KEYSETS_MAX; n++)
+		TP_OK(p2p_keys_take(&t, buf, message(buf, head_at(n, 1), n)));
+	TP_EQ(p2p_keys_take(&t, buf, message(buf, head_at(n, 1), n)), -ENOSPC);
+	TP_CHECK(!p2p_keys_find(&t, n, 7, 4096, 1));
+	/* those that are in stay, and each can be replaced, or gives its place to another */
+	TP_OK(p2p_keys_take(&t, buf, message(buf, head_at(1 << 20 | 3, 1), 99)));
+	TP_CHECK(p2p_keys_find(&t, 1 << 20 | 3, 7, 4096, 1)->key[0] == 99);
+	p2p_keys_del(&t, 4, 7);
+	TP_OK(p2p_keys_take(&t, buf, message(buf, head_at(n, 1), n)));
+	TP_CHECK(p2p_keys_find(&t, n, 7, 4096, 1)->key[0] == n);
+	p2p_keys_destroy(&t);
+
+	TP_OK(p2p_keys_init(&t));
+	for (n = 0; !(rc = p2p_keys_take(&t, buf, message(buf, head_at(n, 60000), 1))); n++)
+		TP_CHECK(n < 1000);
+	TP_EQ(rc, -ENOSPC);
+	TP_EQ(n, P2P_KEYS_KEPT_MAX / 60000);
+	TP_OK(p2p_keys_take(&t, buf, message(buf, head_at(n, 1), 1)));
+	p2p_keys_destroy(&t);
+}
+
+static char warned[256];
+static int warnings;
+
+static void listen_to(void *arg, int level, const char *line)
+{
+	snprintf(warned, sizeof(warned), "%s", line);
+	warnings++;
+}
+
+/* It is told once, and the peer stays: what is beyond goes by the stream. */
+static void a_peer_with_too_many_keys_is_kept(void)
+{
+	static uint8_t buf[P2P_MSG_MAX];
+	static struct p2p_conn c = { .peer_ip = "192.0.2.9", .peer_port = 77 };
+	struct p2p_msg m = { .type = P2P_MSG_REGION_KEYS };
+
+	flagcxP2pSetLog(listen_to, NULL, FLAGCX_P2P_LOG_WARN);
+	TP_OK(p2p_keys_init(&c.keys));
+	for (uint32_t n = 0; n < 100; n++) {
+		m.len = (uint32_t)message(buf, head_at(n, 60000), 1);
+		TP_OK(p2p_session_message(&c, &m, buf));
+	}
+	TP_EQ(warnings, 1);
+	TP_CHECK(strstr(warned, "192.0.2.9:77 has more registrations"));
+	p2p_keys_destroy(&c.keys);
+}
+
 static void keys_that_do_not_add_up_are_refused(void)
 {
 	const struct p2p_keys_head good = { .base = 4096, .size = 8192, .step = 4096, .rkey = 1,
@@ -292,6 +356,8 @@ static const struct tp_case cases[] = {
 	TP_CASE(processors_are_near_and_ours),
 	TP_CASE(words_come_back_as_they_were),
 	TP_CASE(keys_are_of_one_generation),
+	TP_CASE(keys_that_are_kept_have_a_limit),
+	TP_CASE(a_peer_with_too_many_keys_is_kept),
 	TP_CASE(keys_that_do_not_add_up_are_refused),
 };
 static const struct tp_role roles[] = { TP_SERVER };
