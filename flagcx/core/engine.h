@@ -242,7 +242,8 @@ struct p2p_engine {
 
 	unsigned int shards;
 	struct p2p_shard shard[P2P_SHARDS_MAX];
-	unsigned int workers;
+	/* how many stand: the first runs already, and counts, while the others are made */
+	_Atomic unsigned int workers;
 	struct p2p_worker worker[P2P_WORKERS_MAX];
 	_Atomic uint32_t next_worker;
 

@@ -506,14 +506,23 @@ int p2p_pool_start(struct p2p_engine *e)
 	return 0;
 }
 
+/*
+ * All are there until the last has ended: one may have a command for another, or wake
+ * it. The first ends first. It takes the devices' events and tells the others, who
+ * run what they were told before they end.
+ */
 void p2p_pool_stop(struct p2p_engine *e)
 {
-	while (e->workers) {
-		struct p2p_worker *w = &e->worker[--e->workers];
+	for (unsigned int i = 0; i < e->workers; i++) {
+		struct p2p_worker *w = &e->worker[i];
 
 		atomic_store_explicit(&w->stopping, true, memory_order_seq_cst);
 		wake(w);
 		pthread_join(w->thread, NULL);
+	}
+	while (e->workers) {
+		struct p2p_worker *w = &e->worker[--e->workers];
+
 		exit_transports(w, P2P_NETS);
 		worker_fini(w);
 	}

@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
+#include <pthread.h>
 
 /* --------------------------------------------------------------------- faults */
 
@@ -379,6 +380,30 @@ static void a_broken_completion_queue_costs_the_device(void)
 	pair_end(&p);
 }
 
+static _Atomic bool calm;
+
+static void *storm(void *arg)
+{
+	while (!calm) {
+		event(IBV_EVENT_DEVICE_FATAL);
+		tp_sleep(0.0001);
+	}
+	return NULL;
+}
+
+/* Who takes an event tells all workers: also while those are made, and while they go. */
+static void engines_come_and_go_in_a_storm_of_events(void)
+{
+	pthread_t t;
+
+	fake("phx_verbs_event");
+	TP_OK(pthread_create(&t, NULL, storm, NULL));
+	for (int i = 0; i < 50; i++)
+		flagcxP2pEngineDestroy(tp_engine());
+	calm = true;
+	pthread_join(t, NULL);
+}
+
 /* New addresses and keys, of which the ones in use are not: nothing comes of it. */
 static void changes_of_a_port_disturb_nothing(void)
 {
@@ -500,6 +525,7 @@ static const struct tp_case cases[] = {
 	TP_CASE(a_port_goes_down_and_up),
 	TP_CASE(a_device_dies_under_load),
 	TP_CASE(a_broken_completion_queue_costs_the_device),
+	TP_CASE(engines_come_and_go_in_a_storm_of_events, .env = "FLAGCX_P2P_WORKERS_PER_POOL=8"),
 	TP_CASE(changes_of_a_port_disturb_nothing),
 	TP_CASE(a_sick_queue_pair_is_made_anew),
 	TP_CASE(a_sick_queue_pair_leaves_the_other_device_alone, .env = "PHX_VERBS_DEVICES=2"),
