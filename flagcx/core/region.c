@@ -6,7 +6,7 @@
  * cost nothing where there are none.
  *
  * Lock: the table's rwlock, a leaf. Pins are atomic; the last unpin of a
- * registration that is no longer findable wakes p2p_mr_release().
+ * registration that is no longer findable wakes p2p_mr_quiet().
  */
 #include "region.h"
 #include "auth.h"
@@ -234,12 +234,6 @@ void p2p_mr_quiet(struct p2p_mr *mr)
 		p2p_futex_wait(&mr->pins, seen, p2p_now_ns() + 100 * P2P_NS_PER_MS);
 		seen = atomic_load_explicit(&mr->pins, memory_order_acquire);
 	}
-}
-
-void p2p_mr_release(struct p2p_mr *mr)
-{
-	p2p_mr_quiet(mr);
-	free(mr);
 }
 
 struct p2p_mr *p2p_mr_pin_id(struct p2p_mr_table *t, uint64_t id)

@@ -64,14 +64,13 @@ int p2p_mr_add(struct p2p_mr_table *t, uint64_t base, uint64_t size, int device,
 	       const char *reason, uint64_t *id, bool *fresh, struct p2p_region *region);
 /*
  * Drop a reference. 1: it was the last; *out is unfindable, region tells
- * peers, and the caller ends with p2p_mr_release(). 0: others remain. -ENOENT.
+ * peers, and the caller ends with p2p_mr_quiet(), takes it from the transports
+ * and frees it. 0: others remain. -ENOENT.
  */
 int p2p_mr_del(struct p2p_mr_table *t, uint64_t id, struct p2p_mr **out,
 	       struct p2p_region *region);
-/* Wait for the pins; the caller frees it. */
+/* Wait for the pins. */
 void p2p_mr_quiet(struct p2p_mr *mr);
-/* The same and free. */
-void p2p_mr_release(struct p2p_mr *mr);
 
 /* Pinned registration of an id or a whole range of addresses; NULL. */
 struct p2p_mr *p2p_mr_pin_id(struct p2p_mr_table *t, uint64_t id);

@@ -572,6 +572,12 @@ static void handles_are_many(void)
 
 /* -------------------------------------------------------------------- regions */
 
+static void mr_free(struct p2p_mr *m)
+{
+	p2p_mr_quiet(m);
+	free(m);
+}
+
 static void regions_are_found_by_id_key_and_address(void)
 {
 	struct p2p_mr_table t;
@@ -617,7 +623,7 @@ static void regions_are_found_by_id_key_and_address(void)
 
 	TP_EQ(p2p_mr_del(&t, id[1], &m, &r[3]), 0); /* counted twice */
 	TP_EQ(p2p_mr_del(&t, id[1], &m, &r[3]), 1);
-	p2p_mr_release(m);
+	mr_free(m);
 	TP_EQ(p2p_mr_del(&t, id[1], &m, &r[3]), -ENOENT);
 	TP_EQ(p2p_mr_pin_key(&t, r[1].rid, r[1].rkey, 5000, 1, &m), -ESTALE);
 	TP_OK(p2p_mr_add(&t, 5000, 1000, -1, "", &again, &fresh, &r[3]));
@@ -662,7 +668,7 @@ static void regions_agree_with_a_list(void)
 			int k = (int)((x >> 9) % (uint32_t)n);
 
 			TP_EQ(p2p_mr_del(&t, all[k].id, &m, &out), 1);
-			p2p_mr_release(m);
+			mr_free(m);
 			p2p_remote_del(&remote, all[k].r.rid, all[k].r.rkey);
 			all[k] = all[--n];
 		}

@@ -281,7 +281,6 @@ struct ib_path {
 	uint16_t peer_rail;
 	bool reopen;              /* after the flush: a new one */
 	int rest_status;          /* else: what the peer is told, 0: it knows */
-	bool heard;               /* offer is of the epoch */
 	struct ib_note offer;     /* the peer's latest */
 	unsigned int fails;
 	uint64_t rest_ms, rest_until;
