@@ -26,7 +26,8 @@
  *
  * phx_verbs_seen(name) is the largest value of an attribute that was asked for: mtu
  * retry timeout tc sl pkey gid port sge inline send_wr cqe chain poll reads. main_post
- * is 1 when the program's first thread has posted.
+ * and main_qp are 1 when the program's first thread has posted, or made or ended a
+ * queue pair.
  */
 #include "verbs_fake.h"
 
@@ -620,6 +621,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 		return NULL;
 	pthread_mutex_init(&q->lock, NULL);
 	pthread_cond_init(&q->more, NULL);
+	verbs_see("main_qp", gettid() == getpid());
 	verbs_see("sge", attr->cap.max_send_sge);
 	verbs_see("inline", attr->cap.max_inline_data);
 	verbs_see("send_wr", attr->cap.max_send_wr);
@@ -693,6 +695,7 @@ int ibv_destroy_qp(struct ibv_qp *base)
 {
 	struct qp *q = (struct qp *)base, **at;
 
+	verbs_see("main_qp", gettid() == getpid());
 	pthread_mutex_lock(&q->c->lock);
 	for (at = &q->c->qps; *at != q; at = &(*at)->next)
 		;

@@ -42,6 +42,11 @@ static long calls(const char *name)
 	return ((long (*)(const char *))fake("phx_verbs_calls"))(name);
 }
 
+static long seen(const char *name)
+{
+	return ((long (*)(const char *))fake("phx_verbs_seen"))(name);
+}
+
 /* ---------------------------------------------------------------------- moving */
 
 struct pair {
@@ -298,6 +303,26 @@ static void a_dead_line_rests_and_comes_back(void)
 	pair_end(&p);
 }
 
+/* A caller takes part in small transfers; what takes long is left to the worker. */
+static void callers_make_no_queue_pair(void)
+{
+	static const char *const how[] = { "wc:1:12:5", "wc:1:12:40", "post_send:1:12:30" };
+	struct pair p = pair_new(4096, NULL);
+
+	TP_WITHIN(20, carried(&p, "ibrc: 4 of 4 "));
+	for (uint64_t i = 0; i < sizeof(how) / sizeof(how[0]); i++) {
+		inject(how[i]);
+		for (uint64_t k = 0; k < 60; k++)
+			TP_OK(move(&p, 100 * i + k, 1));
+		TP_CHECK(calls("create_qp") > 0);
+		inject("");
+		TP_WITHIN(30, !move(&p, i, 1) && carried(&p, "ibrc: 4 of 4 "));
+	}
+	TP_CHECK(seen("main_post") == 1);
+	TP_EQ(seen("main_qp"), 0);
+	pair_end(&p);
+}
+
 static void a_dead_line_fails_who_insists(void)
 {
 	struct pair p = pair_new(4 << 20, NULL);
@@ -520,6 +545,7 @@ static const struct tp_case cases[] = {
 	TP_CASE(who_insists_on_rdma_gets_an_error, .env = "FLAGCX_P2P_TRANSPORT=ibrc"),
 	TP_CASE(one_failure_costs_no_transfer, .env = MOCK_QUICK, .timeout = 120),
 	TP_CASE(a_dead_line_rests_and_comes_back),
+	TP_CASE(callers_make_no_queue_pair, .timeout = 120),
 	TP_CASE(a_dead_line_fails_who_insists, .env = "FLAGCX_P2P_TRANSPORT=ibrc"),
 	TP_CASE(a_lost_request_is_done_again, .env = MOCK_QUICK),
 	TP_CASE(a_port_goes_down_and_up),

@@ -189,6 +189,7 @@ struct ib_worker {
 	uint16_t *generation;     /* the latest of each index */
 	uint32_t paths;
 	struct p2p_list pump;     /* paths with something to do after a poll */
+	struct p2p_list later;    /* paths whose queue pair is to be made or to go */
 	unsigned int flying;      /* paths with work requests in flight or to be flushed */
 	struct p2p_source tick;
 	int tick_fd;
@@ -269,6 +270,7 @@ struct ib_path {
 	struct ib_rail *rail;
 	_Atomic int state;        /* enum ib_state; its worker writes */
 	struct p2p_list pump;     /* ib_worker->pump */
+	struct p2p_list later;    /* ib_worker->later */
 
 	struct ibv_qp *qp;
 	struct ib_cq *cq;
@@ -316,12 +318,17 @@ void ib_become(struct ib_path *p, enum ib_state state);
 void ib_qp_open(struct ib_path *p);
 /* It is of no use any more: flush, then a new one or a rest. err: why. */
 void ib_qp_fail(struct ib_path *p, int err, bool counts);
-/* All of it is flushed. */
-void ib_qp_drained(struct ib_path *p);
-/* It goes now, flushed or not; what was in flight is in todo then. */
+/*
+ * All of it is flushed, or it goes as it is, or a new one is to be made: that takes
+ * the device's time, and a caller may have the turn. The worker does it, soon.
+ */
+void ib_qp_later(struct ib_path *p);
+/* It goes, flushed or not; what was in flight is in todo then. */
 void ib_qp_drop(struct ib_path *p);
-/* A rest is over: try again. */
+/* Try again, if a rest is over. */
 void ib_qp_retry(struct ib_path *p);
+/* The worker: what has been left to it. */
+void ib_qp_work(struct ib_worker *iw);
 /* Flush and destroy; what was in flight ends with err. */
 void ib_qp_stop(struct ib_path *p, int err);
 int ib_on_note(struct tcp_path *stream, const uint8_t *buf);

@@ -344,6 +344,7 @@ static int ib_path_init(struct p2p_path *path)
 	if (rc)
 		return rc;
 	p2p_list_init(&p->pump);
+	p2p_list_init(&p->later);
 	p->stream.note = ib_on_note;
 	p->rail = &net->rail[path->index % net->rails];
 	p->epoch = 1;

@@ -381,7 +381,7 @@ static void drain(struct ib_path *p)
 	ib_become(p, IB_DRAINING);
 	p->moved = p->iw->ticks;
 	if (p->head == p->tail)
-		ib_qp_drained(p);
+		ib_qp_later(p);
 }
 
 void ib_qp_fail(struct ib_path *p, int err, bool counts)
@@ -396,7 +396,15 @@ void ib_qp_fail(struct ib_path *p, int err, bool counts)
 	drain(p);
 }
 
-void ib_qp_drained(struct ib_path *p)
+void ib_qp_later(struct ib_path *p)
+{
+	if (!p2p_list_empty(&p->later))
+		return;
+	p2p_list_add_tail(&p->iw->later, &p->later);
+	p2p_worker_wake(p->iw->w);
+}
+
+static void next_one(struct ib_path *p)
 {
 	qp_free(p);
 	if (p->reopen)
@@ -432,16 +440,30 @@ void ib_qp_drop(struct ib_path *p)
 		p->reopen = true; /* where the device is dead that fails, and the peer hears it */
 		ib_become(p, IB_DRAINING);
 	}
-	discard(p);
-	ib_qp_drained(p);
+	ib_qp_later(p);
 }
 
 void ib_qp_retry(struct ib_path *p)
 {
-	if (p2p_now_ns() < p->rest_until || atomic_load(&p->rail->state) != IB_RAIL_UP)
-		return;
-	p->epoch++;
-	ib_qp_open(p);
+	if (p2p_now_ns() >= p->rest_until && atomic_load(&p->rail->state) == IB_RAIL_UP)
+		ib_qp_later(p);
+}
+
+void ib_qp_work(struct ib_worker *iw)
+{
+	while (!p2p_list_empty(&iw->later)) {
+		struct ib_path *p = p2p_list_entry(iw->later.next, struct ib_path, later);
+
+		p2p_list_del(&p->later);
+		if (ib_is(p, IB_DRAINING)) {
+			if (p->qp && p->head != p->tail)
+				discard(p);
+			next_one(p);
+		} else if (ib_is(p, IB_RESTING)) {
+			p->epoch++;
+			ib_qp_open(p);
+		}
+	}
 }
 
 void ib_qp_stop(struct ib_path *p, int err)
@@ -449,9 +471,9 @@ void ib_qp_stop(struct ib_path *p, int err)
 	uint64_t until = p2p_now_ns() + IB_DRAIN_MS * P2P_NS_PER_MS;
 	struct timespec nap = { .tv_nsec = 50000 };
 
+	p2p_list_del(&p->later);
 	if (p->qp) {
-		if (!ib_is(p, IB_DRAINING))
-			to_error(p);
+		to_error(p); /* also one that was to be dropped as it was */
 		/* not DRAINING: nothing is made anew */
 		ib_become(p, IB_NONE);
 		while (p->head != p->tail && p2p_now_ns() < until &&

@@ -209,7 +209,7 @@ static void complete(struct ib_worker *iw, const struct ibv_wc *wc)
 		p->tail = seq + 1;
 	}
 	if (p->tail == p->head && ib_is(p, IB_DRAINING))
-		ib_qp_drained(p);
+		ib_qp_later(p);
 }
 
 /* Entries of a shared queue into their workers' inboxes; workers: who got some. cq_lock held. */
@@ -332,6 +332,7 @@ int ib_poll(struct p2p_worker *w)
 	int n = iw->own_stream ? p2p_net_tcp.poll(w) : 0;
 	uint64_t now;
 
+	ib_qp_work(iw);
 	if (!iw->flying && p2p_list_empty(&iw->pump) && !iw->net->shared)
 		return n;
 	n += poll_queues(iw);
@@ -362,7 +363,7 @@ bool ib_arm(struct p2p_worker *w)
 	}
 	cqs_unlock(iw);
 	/* what came before the request raises no event */
-	return poll_queues(iw) > 0 || own;
+	return poll_queues(iw) > 0 || own || !p2p_list_empty(&iw->later);
 }
 
 static void on_channel(struct p2p_source *source, uint32_t events)
@@ -579,6 +580,7 @@ int ib_worker_init(struct p2p_net *net, struct p2p_worker *w)
 	iw->tick_fd = -1;
 	p2p_list_init(&iw->cqs);
 	p2p_list_init(&iw->pump);
+	p2p_list_init(&iw->later);
 	rc = iw_arrays(iw);
 	rc = rc ? rc : tick_open(iw);
 	for (unsigned int i = 0; !rc && i < net->rails; i++)
