@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
 /* --------------------------------------------------------------------- faults */
 
@@ -495,6 +496,22 @@ static void large_regions_are_of_several_pieces(void)
 	pair_end(&p);
 }
 
+/* More of them than a message to peers holds: by the stream, and it says why. */
+static void a_region_of_too_many_pieces_says_so(void)
+{
+	size_t size = 65536ull * 65536;
+	FlagcxP2pMrInfo info = { .size = sizeof(info) };
+	FlagcxP2pEngine *e = tp_engine();
+	void *mem = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	fake("phx_verbs_calls");
+	TP_CHECK(mem != MAP_FAILED);
+	TP_OK(flagcxP2pEngineMrInfo(e, tp_reg(e, mem, size), &info));
+	TP_CHECK(!strcmp(info.path, "host"));
+	TP_CHECK(!strcmp(info.reason, "verbs: E2BIG"));
+	flagcxP2pEngineDestroy(e);
+}
+
 static void two_devices_share_the_load(void)
 {
 	struct pair p = pair_new(4 << 20, NULL);
@@ -556,6 +573,7 @@ static const struct tp_case cases[] = {
 	TP_CASE(a_sick_queue_pair_is_made_anew),
 	TP_CASE(a_sick_queue_pair_leaves_the_other_device_alone, .env = "PHX_VERBS_DEVICES=2"),
 	TP_CASE(large_regions_are_of_several_pieces, .env = "PHX_VERBS_MR_MAX=100000"),
+	TP_CASE(a_region_of_too_many_pieces_says_so, .env = "PHX_VERBS_MR_MAX=65536"),
 	TP_CASE(two_devices_share_the_load, .env = "PHX_VERBS_DEVICES=2"),
 	TP_CASE(full_queues_do_not_overflow, .env = "FLAGCX_P2P_CQ_DEPTH=100"),
 };

@@ -9,7 +9,8 @@
  *   peermem  the RDMA driver knows the accelerator's addresses by itself
  *   staged   none: its bytes pass through host memory, on the path's stream
  *
- * What a device has for a limit of one registration makes several of it.
+ * What a device has for a limit of one registration makes several of it. More than
+ * a message to peers holds are none at all: the bytes go by the stream, too.
  */
 #include "ibrc_p2p.h"
 #include "phoenix.h"
@@ -90,7 +91,7 @@ static struct ib_mr *mr_new(struct p2p_net *net, const struct p2p_mr *mr)
 		step = P2P_MAX(step & ~(uint64_t)(DEVICE_PAGE - 1), DEVICE_PAGE);
 	pieces = (mr->size - 1) / step + 1;
 	if (pieces > UINT16_MAX || pieces * net->rails > P2P_KEYS_MAX)
-		return NULL;
+		pieces = 0;
 	m = calloc(1, sizeof(*m) + net->rails * pieces * sizeof(m->mr[0]));
 	if (m) {
 		m->step = step;
@@ -180,6 +181,11 @@ static void reg_device(struct p2p_net *net, struct ib_mr *m, const struct p2p_mr
 	size_t size = sizeof(m->base.reason);
 	int rc;
 
+	m->base.path = "staged";
+	if (!m->pieces) {
+		note(reason, size, "verbs", -E2BIG);
+		return;
+	}
 	rc = reg_dmabuf(net, m, mr);
 	if (!rc) {
 		m->base.path = "dmabuf";
@@ -198,7 +204,6 @@ static void reg_device(struct p2p_net *net, struct ib_mr *m, const struct p2p_mr
 		return;
 	}
 	note(reason, size, "peermem", rc);
-	m->base.path = "staged";
 	m->pieces = 0;
 }
 
@@ -214,7 +219,7 @@ int ib_mr_reg(struct p2p_net *net, const struct p2p_mr *mr, struct p2p_mr_net **
 	if (mr->device >= 0) {
 		reg_device(net, m, mr);
 	} else {
-		rc = reg_host(net, m, &s);
+		rc = m->pieces ? reg_host(net, m, &s) : -E2BIG;
 		if (rc) { /* its bytes go by the stream, as under TCP */
 			note(m->base.reason, sizeof(m->base.reason), "verbs", rc);
 			m->pieces = 0;

@@ -79,8 +79,13 @@ void p2p_net_reg(struct p2p_engine *e, struct p2p_mr *mr)
 {
 	for (int i = 0; i < P2P_NETS; i++) {
 		struct p2p_mr_net *m = NULL;
+		int rc = e->ops[i] ? e->ops[i]->mr_reg(e->net[i], mr, &m) : 0;
 
-		if (e->ops[i] && !e->ops[i]->mr_reg(e->net[i], mr, &m))
+		if (rc)
+			p2p_warn("registration %#llx: not with %s (%s), its bytes go by the stream",
+				 (unsigned long long)mr->base, e->ops[i]->name,
+				 p2p_errno_name(rc));
+		else
 			atomic_store_explicit(&mr->net[i], m, memory_order_release);
 	}
 }

@@ -69,7 +69,8 @@ struct p2p_net_ops {
 
 	/*
 	 * Make a registration reachable, from any thread; mr is pinned. Optional: 0 with
-	 * *out NULL. It never fails for want of a better way, but says why in *out.
+	 * *out NULL. It does not fail for want of a better way, but says why in *out;
+	 * -ENOMEM: there is not even room for that.
 	 */
 	int (*mr_reg)(struct p2p_net *net, const struct p2p_mr *mr, struct p2p_mr_net **out);
 	/* Nobody reaches it any more when this returns. */
