@@ -458,7 +458,7 @@ static int go_live(struct phxfs_region *r, u64 addr)
 	return err;
 }
 
-/* Does this kernel pin that mapping, a huge one? 1: yes, 0: no, -EAGAIN: it did not come to that. */
+/* Does this kernel pin that mapping, a huge one? 1: yes, 0: no, -EAGAIN: not learned. */
 static int ask_pin(struct mm_struct *mm, const struct vm_area_struct *vma, unsigned long at)
 {
 	unsigned int flags = vma->vm_flags & VM_WRITE ? FOLL_WRITE : 0;

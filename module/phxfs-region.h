@@ -25,7 +25,7 @@ struct phxfs_region {
 	bool pinned;			/* the pin's references are held */
 	bool finishing;			/* somebody is letting go of the pin */
 	bool in_map;			/* a MAP call is at work */
-	bool huge;			/* 2 MiB pages where it lies so; changes only with nothing in */
+	bool huge;			/* 2 MiB pages where it lies so; changes with nothing in */
 	bool revoked;			/* MAP must not succeed */
 	bool reclaimed;			/* the vendor took the pages back */
 	bool poisoned;			/* ... while transfers were under way */
