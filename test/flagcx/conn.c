@@ -297,7 +297,8 @@ static void engines_come_and_go_without_a_trace(void)
 			rss = tp_rss();
 	}
 	TP_EQ(tp_fds(), fds);
-	TP_EQ(tp_threads(), threads);
+	/* the kernel lists a thread for a moment after it has been joined */
+	TP_WITHIN(10, tp_threads() == threads);
 	if (!tp_sanitized())
 		TP_CHECK(tp_rss() < rss + (2 << 20));
 }
@@ -330,7 +331,8 @@ static void connections_come_and_go_without_a_trace(void)
 	}
 	tp_sleep(1.5); /* sessions linger */
 	TP_EQ(tp_fds(), fds);
-	TP_EQ(tp_threads(), threads);
+	/* the kernel lists a thread for a moment after it has been joined */
+	TP_WITHIN(10, tp_threads() == threads);
 	if (!tp_sanitized())
 		TP_CHECK(tp_rss() < rss + (2 << 20));
 	tp_say(s.peer, "stats");
