@@ -64,7 +64,7 @@ static void table_free(struct table *t)
 		kfree(t->pages[i]);
 	kvfree(t->pages);
 	/* who still looks at it finds nonsense */
-	memset(t, 0x6b, sizeof(*t));
+	memset(t, 0x6b, offsetof(struct table, flags)); /* old ones end there */
 	kfree(t);
 	atomic_dec(&tables);
 }
