@@ -13,19 +13,7 @@ trap 'rm -f "$log"' EXIT
 "$here/vm/run" --kernel "${2:-6.1}" --build "$build" --memory 2048 --verbose --timeout 900 \
 	--test-timeout 800 --env ROUNDS="${ROUNDS:-5}" "bench/p2p_rxe_guest cq" >"$log" ||
 	{ cat "$log"; exit 1; }
-awk '
-	function median(  i, j, n, v, t) { # of the figures from the fifth word on
-		for (i = 5; i <= NF; i++)
-			v[++n] = $i + 0
-		for (i = 1; i < n; i++)
-			for (j = i + 1; j <= n; j++)
-				if (v[j] < v[i]) {
-					t = v[i]
-					v[i] = v[j]
-					v[j] = t
-				}
-		return n % 2 ? v[(n + 1) / 2] : n ? (v[n / 2] + v[n / 2 + 1]) / 2 : 0
-	}
+awk "$(cat "$here/bench/median.awk")"'
 	$1 == "row" && $4 == "own" { own = median() }
 	$1 == "row" && $4 == "shared" {
 		shared = median()
@@ -39,6 +27,7 @@ awk '
 	}
 	END {
 		mean = rows == 6 ? exp(sum / rows) : 0
-		printf "BAR p2p_cq_own_over_shared %.3f 0.9 %s\n", mean, mean >= 0.9 ? "pass" : "miss"
-		exit mean < 0.9
+		printf "BAR p2p_cq_own_over_shared %.3f 0.9 %s\n", mean,
+			(mean >= 0.9 ? "pass" : "miss")
+		exit (mean < 0.9)
 	}' "$log"

@@ -19,24 +19,10 @@ trap 'rm -f "$log"' EXIT
 	--test-timeout 1700 ${ROUNDS:+--env ROUNDS="$ROUNDS"} bench/p2p_rxe_guest >"$log" ||
 	{ cat "$log"; exit 1; }
 grep -E '^ *(why|short) ' "$log"
-awk '
+awk "$(cat "$here/bench/median.awk")"'
 	function bar(name, value, limit, ok) {
 		printf "BAR p2p_rxe_%s %s %s %s\n", name, value, limit, ok ? "pass" : "miss"
 		missed += !ok
-	}
-	# of the figures from the fifth word on; 0: there is none
-	function median(  i, j, n, v, t) {
-		for (i = 5; i <= NF; i++)
-			if ($i != "-")
-				v[++n] = $i + 0
-		for (i = 1; i < n; i++)
-			for (j = i + 1; j <= n; j++)
-				if (v[j] < v[i]) {
-					t = v[i]
-					v[i] = v[j]
-					v[j] = t
-				}
-		return n % 2 ? v[(n + 1) / 2] : n ? (v[n / 2] + v[n / 2 + 1]) / 2 : 0
 	}
 	$1 == "row" {
 		row = $2 "_" $3
