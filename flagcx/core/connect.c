@@ -298,7 +298,7 @@ int p2p_connect(struct p2p_engine *e, const char *host, int port, bool once,
 	uint64_t deadline = p2p_now_ns() + (uint64_t)e->config.connect_ms * P2P_NS_PER_MS;
 	struct addrinfo *list;
 	char service[16];
-	int rc, delay = DELAY_FIRST_MS;
+	int rc, why = 0, delay = DELAY_FIRST_MS;
 
 	snprintf(service, sizeof(service), "%d", port);
 	if (getaddrinfo(host, service, &hints, &list))
@@ -307,6 +307,10 @@ int p2p_connect(struct p2p_engine *e, const char *host, int port, bool once,
 		rc = try_addresses(e, list, deadline, out);
 		if (!rc || !passing(rc))
 			break;
+		/* the last try may have had no time; an earlier one knew more */
+		if (rc == -ETIMEDOUT && why)
+			rc = why;
+		why = rc;
 		p2p_count(e, connects_failed, 1);
 		if (once || left_ms(deadline) <= delay)
 			break;
