@@ -31,7 +31,7 @@
 #define MOST_PIECE (512UL << 10)
 #define CHUNKS_PER_READ 4      /* at least, of several hands: copies run beside reads */
 #define CACHED_PER_HAND (2UL << 20)
-#define PIECES_PER_HAND 2
+#define PIECES_PER_HAND 4
 #define HANDS_TO_LET_OUT 3     /* letting out takes their time */
 #define SPIN_NS 50000
 #define COPIES_AHEAD 2         /* that keep the device busy while the caller fills */

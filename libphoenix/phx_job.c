@@ -15,6 +15,7 @@
 #define MOST_SLICES (1UL << 18)     /* of a request */
 #define PER_HAND (512UL << 10)      /* of a cached request, before one more thread pays */
 #define FEW_CALLERS 2
+#define LEAST_HANDS 3               /* of one of several callers, if more than its own */
 #define SPINS 2000
 #define GRAIN_DIRECT (4UL << 20)
 #define GRAIN_CHUNKED (256UL << 10)
@@ -353,20 +354,26 @@ static void one_done(struct phx_job *job)
 }
 
 /*
- * How many threads should move a request, when so many callers have one under way: all
- * that there are, shared by the callers, but none for little. Direct I/O is work
- * of the disk's, and buffered writes to one file exclude each other in the
- * kernel: the caller alone. A copy should run beside the next read, but many
- * callers do that for each other.
+ * How many threads should move a request, when so many callers have one under way.
+ * Direct I/O is work of the disk's, and buffered writes to one file exclude each
+ * other in the kernel: the caller alone. Else all that there are, shared by the
+ * callers, and half as many again, since some of these wait for their copies;
+ * but none for little. Two are worse than one: their copies come too close behind
+ * what the processors still hold (phx_fill.c), and many callers copy beside each
+ * other's reads anyway.
  */
 static int count_hands(struct phx_xfer *x, bool direct, int callers)
 {
 	size_t most = direct || x->write ? 1 : x->len / PER_HAND;
-	int hands = (int)phx_config.workers / callers;
+	int workers = (int)phx_config.workers, hands = workers;
 
+	if (callers > 1)
+		hands = 3 * workers / (2 * callers);
+	if (callers > 1 && hands < LEAST_HANDS)
+		hands = 1;
 	if ((size_t)hands > most)
 		hands = (int)most;
-	return hands > 1 ? hands : 1;
+	return hands > workers ? workers : hands > 1 ? hands : 1;
 }
 
 /* Others are about as far as we are: look a little before sleeping. */
