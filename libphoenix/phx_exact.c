@@ -32,6 +32,7 @@
 #include "phx_staging.h"
 #include "phx_stats.h"
 #include "phx_xfer.h"
+#include "io_engine/io_poll.h"
 
 static size_t below(off_t off, size_t align)
 {
@@ -195,7 +196,7 @@ static int read_window(struct phx_file *file, char *to, size_t len, off_t off, s
 	size_t window = direct ? round_up(head + len, align) : len;
 	int err;
 
-	err = phx_file_read(file, false, to - head, window, off - (off_t)head, &got);
+	err = phx_poll_read(file, to - head, window, off - (off_t)head, &got);
 	*moved = got > head ? got - head : 0;
 	if (*moved > len)
 		*moved = len;
@@ -265,7 +266,7 @@ static int write_aligned(struct phx_xfer *x, struct phx_file *file, const char *
 		n = 0;
 		if (!append && !head && left >= align) {
 			step = left - left % align;
-			err = phx_file_write(file, false, from + *moved, step, at, &n);
+			err = phx_poll_write(file, from + *moved, step, at, &n);
 			if (err == -EINVAL && n)
 				err = 0; /* short: go on behind it, buffered to the next block */
 			if (x)
@@ -359,7 +360,7 @@ static int read_unaligned(struct phx_xfer *x, struct phx_file *file, size_t at, 
 
 		if (!refused && !head && left >= align) {
 			step = left - left % align;
-			err = phx_file_read(file, false, x->io + at + done, step,
+			err = phx_poll_read(file, x->io + at + done, step,
 					    x->off + (off_t)(at + done), &n);
 			phx_xfer_count(x, n);
 			refused = err == -EINVAL && !n;
@@ -409,8 +410,8 @@ static int direct_part(struct phx_xfer *x, struct phx_file *file, size_t at, siz
 
 	if (phx_xfer_must_cut(x, at, len))
 		return write_unaligned(x, file, at, len, moved);
-	err = x->write ? phx_file_write(file, false, x->io + at, len, off, moved) :
-			 phx_file_read(file, false, x->io + at, len, off, moved);
+	err = x->write ? phx_poll_write(file, x->io + at, len, off, moved) :
+			 phx_poll_read(file, x->io + at, len, off, moved);
 	phx_xfer_count(x, *moved);
 	if (err != -EINVAL || !(phx_file_flags(file) & O_DIRECT))
 		return err;

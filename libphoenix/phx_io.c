@@ -16,6 +16,7 @@
 #include "phx_staging.h"
 #include "phx_stats.h"
 #include "phx_xfer.h"
+#include "io_engine/io_poll.h"
 
 /* Chunked transfers longer than this are cut, and may call workers for help. */
 #define HELP_THRESHOLD (512UL << 10)
@@ -395,7 +396,7 @@ ssize_t phx_xfer_run(struct phx_xfer *x)
 	ssize_t n;
 
 	if (x->path != PHXFS_PATH_DIRECT || x->len > PHXFS_IO_CHUNK ||
-	    phx_xfer_must_cut(x, 0, x->len))
+	    phx_poll_size(x->len) || phx_xfer_must_cut(x, 0, x->len))
 		return run_slow(x, 0);
 	n = x->write ? pwrite(x->fd, x->io, x->len, x->off) : pread(x->fd, x->io, x->len, x->off);
 	x->uncounted = n > 0 ? (size_t)n : 0;

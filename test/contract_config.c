@@ -45,6 +45,7 @@ static void every_setting_has_its_default(void)
 	in_force("PHX_STAGING_SIZE_MB", "256", "default");
 	in_force("PHX_IO_ENGINE", "auto", "default");
 	in_force("PHX_IO_WORKERS", NULL, "default");
+	in_force("PHX_POLL_KB", "0", "default");
 	in_force("PHX_CONNECTOR", "host", "environment"); /* the harness's */
 	in_force("PHX_HOST_DEVICES", "1", "default");
 	in_force("PHX_STATS", "on", "default");
@@ -81,6 +82,7 @@ static void numbers_out_of_range_are_invalid(void)
 {
 	in_force("PHX_STAGING_SIZE_MB", "256", BAD);
 	in_force("PHX_IO_WORKERS", NULL, BAD);
+	in_force("PHX_POLL_KB", "0", BAD);
 	in_force("PHX_HOST_DEVICES", "1", BAD);
 }
 
@@ -282,7 +284,7 @@ static const struct t_case cases[] = {
 	       .env = "PHX_PATH=fast PHX_STAGING_SIZE_MB=1x PHX_IO_ENGINE=uring "
 		      "PHX_IO_WORKERS=many PHX_HOST_DEVICES=0x1 PHX_STATS=maybe PHX_LOG=5"),
 	T_CASE(numbers_out_of_range_are_invalid,
-	       .env = "PHX_STAGING_SIZE_MB=-1 PHX_IO_WORKERS=99999999999999999999 "
+	       .env = "PHX_STAGING_SIZE_MB=-1 PHX_IO_WORKERS=99999999999999999999 PHX_POLL_KB=1025 "
 		      "PHX_HOST_DEVICES=1000000"),
 	T_CASE(the_other_spelling_of_the_engine_works, .env = "PHXFS_IO_ENGINE=sync"),
 	T_CASE(a_walk_ends_when_told),

@@ -442,6 +442,7 @@ bool phx_pool_help_any(void)
 struct ring {
 	struct phx_engine *engine;
 	unsigned int generation;
+	bool taken;
 };
 
 static pthread_key_t ring_key;
@@ -476,8 +477,8 @@ static struct ring *make_ring(void)
 	return NULL;
 }
 
-/* Made once for each thread, since it takes long; NULL: it cannot be had. */
-static struct phx_engine *my_ring(void)
+/* Made once for each thread, since it takes long. */
+struct phx_engine *phx_pool_take_ring(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct ring *ring;
@@ -493,12 +494,22 @@ static struct phx_engine *my_ring(void)
 	}
 	if (!ring)
 		ring = make_ring();
-	return ring ? ring->engine : NULL;
+	if (!ring || ring->taken)
+		return NULL;
+	ring->taken = true;
+	return ring->engine;
+}
+
+void phx_pool_give_ring(void)
+{
+	struct ring *ring = pthread_getspecific(ring_key);
+
+	ring->taken = false;
 }
 
 void phx_pool_help(struct phx_job *job, bool direct)
 {
-	struct phx_engine *ring = direct ? my_ring() : NULL;
+	struct phx_engine *ring = direct ? phx_pool_take_ring() : NULL;
 	struct phx_worker self = { .ops = ring ? &phx_engine_io_uring : &phx_engine_sync,
 				   .engine = ring };
 	struct phx_claim claimed;
@@ -518,6 +529,8 @@ void phx_pool_help(struct phx_job *job, bool direct)
 		if (!ring)
 			self.ops->destroy(self.engine);
 	}
+	if (ring)
+		phx_pool_give_ring();
 }
 
 bool phx_pool_take_back(struct phx_job *job)

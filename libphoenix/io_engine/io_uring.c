@@ -354,6 +354,13 @@ static void wait_for(struct phx_engine *engine, const struct timespec *timeout)
 		IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, &arg, sizeof(arg));
 }
 
+static void look(struct phx_engine *engine)
+{
+	if (io_uring_sq_ready(&engine->ring))
+		flush(engine);
+	io_uring_get_events(&engine->ring);
+}
+
 static void arm(struct phx_engine *engine)
 {
 	struct io_uring_sqe *sqe;
@@ -402,6 +409,7 @@ const struct phx_engine_ops phx_engine_io_uring = {
 	.flush = flush,
 	.reap = reap,
 	.wait = wait_for,
+	.look = look,
 	.arm = arm,
 	.wake = wake,
 	.notify = notify,

@@ -83,6 +83,7 @@ const struct phx_engine_ops phx_engine_sync = {
 	.flush = flush,
 	.reap = reap,
 	.wait = wait_for,
+	.look = arm_or_wake,
 	.arm = arm_or_wake,
 	.wake = arm_or_wake,
 	.notify = notify,

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "io_engine.h"
+#include "io_poll.h"
+#include "io_pool.h"
+
+#define LOOK_NS 1000000 /* a disk that takes longer is not waited for like that */
+
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* False: it was not begun. */
+static bool run(struct phx_io *io)
+{
+	const struct phx_engine_ops *ops = &phx_engine_io_uring;
+	struct phx_engine *ring = phx_pool_take_ring();
+	int64_t until;
+
+	if (!ring)
+		return false;
+	if (ops->start(ring, io)) {
+		phx_pool_give_ring();
+		return false;
+	}
+	ops->flush(ring);
+	until = now_ns() + LOOK_NS;
+	while (!ops->reap(ring)) {
+		if (now_ns() < until)
+			ops->look(ring);
+		else
+			ops->wait(ring, NULL);
+	}
+	phx_pool_give_ring();
+	return true;
+}
+
+static int by_call(struct phx_file *file, bool write, char *addr, size_t len, off_t off,
+		   size_t *moved)
+{
+	return write ? phx_file_write(file, false, addr, len, off, moved) :
+		       phx_file_read(file, false, addr, len, off, moved);
+}
+
+static int move(struct phx_file *file, bool write, char *addr, size_t len, off_t off,
+		size_t *moved)
+{
+	struct phx_io io = { .fd = file->fd, .write = write, .addr = addr, .len = len, .off = off,
+			     .device_id = file->device_id };
+	size_t more;
+	int err;
+
+	if (!phx_poll_size(len) || !(phx_file_flags(file) & O_DIRECT) || !run(&io))
+		return by_call(file, write, addr, len, off, moved);
+	*moved = io.moved;
+	if (!io.err || !phx_io_mendable(io.err))
+		return io.err;
+	err = by_call(file, write, addr + io.moved, len - io.moved, off + (off_t)io.moved, &more);
+	*moved += more;
+	return err;
+}
+
+int phx_poll_read(struct phx_file *file, void *to, size_t len, off_t off, size_t *moved)
+{
+	return move(file, false, to, len, off, moved);
+}
+
+int phx_poll_write(struct phx_file *file, const void *from, size_t len, off_t off, size_t *moved)
+{
+	return move(file, true, (char *)from, len, off, moved);
+}
