@@ -45,9 +45,10 @@
  *   PHX_IO_ENGINE=auto|io_uring|sync     (also PHXFS_IO_ENGINE)
  *   PHX_IO_WORKERS=0                     worker threads; 0: one per processor,
  *                                        at least 2 and at most 16
- *   PHX_POLL_KB=0                        look for the end of single O_DIRECT transfers
- *                                        of up to that many KiB instead of sleeping:
- *                                        sooner, for a processor's whole time
+ *   PHX_POLL_KB=0                        look for the end of phxfs_read() and
+ *                                        phxfs_write() of up to that many KiB, with
+ *                                        O_DIRECT, instead of sleeping: sooner, for
+ *                                        a processor's whole time
  *   PHX_CONNECTOR=auto|nvidia|metax|amd|huawei|sim|host
  *   PHX_HOST_DEVICES=1                   number of HOST devices
  *   PHX_STATS=on|off                     live counters for `phx stat`

@@ -4,8 +4,8 @@
  * buffered descriptor would do, for any alignment, on every path.
  *
  * A direct part is first simply tried: when the kernel takes it, that is one
- * system call and nothing was asked about the descriptor. Only an -EINVAL
- * makes us look closer: on an O_DIRECT descriptor the request was unaligned,
+ * system call and nothing was asked about the descriptor (unless PHX_POLL_KB is
+ * set). Only an -EINVAL makes us look closer: on an O_DIRECT descriptor the request was unaligned,
  * and is then cut at multiples of the alignment. A write that is not of whole
  * pages is cut without being tried (phx_xfer_must_cut()):
  *
@@ -433,6 +433,7 @@ int phx_xfer_part(struct phx_xfer *x, size_t at, size_t len, size_t *moved)
 	int err;
 
 	file.flags = x->flags;
+	file.poll = x->poll;
 	if (x->path == PHXFS_PATH_DIRECT || !len) {
 		err = direct_part(x, &file, at, len, moved);
 	} else {

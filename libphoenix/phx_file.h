@@ -25,6 +25,7 @@ struct phx_file {
 	int flags;      /* of fcntl(F_GETFL); -1: not asked yet */
 	size_t align;   /* where O_DIRECT requests are cut; 0: not asked yet */
 	int buffered;   /* the same file without O_DIRECT; -1: not opened */
+	bool poll;      /* for the end of small transfers: see io_poll.h */
 };
 
 static inline struct phx_file phx_file(int fd, int device_id)

@@ -72,6 +72,7 @@ static void fork_child(void)
 		atomic_fetch_add(&phx_generation, 1);
 		phx_stats_fork_child();
 		phx_log_fork_child();
+		phx_job_fork_child();
 		phx_pool_fork_child();
 		phx_staging_fork_child();
 		phx_stream_fork_child();

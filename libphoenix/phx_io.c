@@ -171,6 +171,7 @@ start(struct phx_xfer *x, bool write, int fd, int device_id, const void *buf, of
 	x->fd = fd;
 	x->write = write;
 	x->part = false;
+	x->poll = false;
 	x->flags = -1;
 	x->addr = (char *)addr;
 	x->len = nbytes;
@@ -396,8 +397,10 @@ ssize_t phx_xfer_run(struct phx_xfer *x)
 	ssize_t n;
 
 	if (x->path != PHXFS_PATH_DIRECT || x->len > PHXFS_IO_CHUNK ||
-	    phx_poll_size(x->len) || phx_xfer_must_cut(x, 0, x->len))
+	    phx_poll_size(x->len) || phx_xfer_must_cut(x, 0, x->len)) {
+		x->poll = phx_poll_size(x->len);
 		return run_slow(x, 0);
+	}
 	n = x->write ? pwrite(x->fd, x->io, x->len, x->off) : pread(x->fd, x->io, x->len, x->off);
 	x->uncounted = n > 0 ? (size_t)n : 0;
 	return n == (ssize_t)x->len ? n : go_on(x, n);

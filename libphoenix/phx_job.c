@@ -358,9 +358,9 @@ static void one_done(struct phx_job *job)
  * Direct I/O is work of the disk's, and buffered writes to one file exclude each
  * other in the kernel: the caller alone. Else all that there are, shared by the
  * callers, and half as many again, since some of these wait for their copies;
- * but none for little. Two are worse than one: their copies come too close behind
- * what the processors still hold (phx_fill.c), and many callers copy beside each
- * other's reads anyway.
+ * but none for little. A share of two is worse than none: the copies come too close
+ * behind what the processors still hold (phx_fill.c), and many callers copy beside
+ * each other's reads anyway.
  */
 static int count_hands(struct phx_xfer *x, bool direct, int callers)
 {
@@ -373,7 +373,7 @@ static int count_hands(struct phx_xfer *x, bool direct, int callers)
 		hands = 1;
 	if ((size_t)hands > most)
 		hands = (int)most;
-	return hands > workers ? workers : hands > 1 ? hands : 1;
+	return hands > 1 ? hands : 1;
 }
 
 /* Others are about as far as we are: look a little before sleeping. */
@@ -418,9 +418,16 @@ static bool is_fill(struct phx_xfer *x)
 	       x->dev->mode != PHXFS_MODE_HOST && !(phx_xfer_flags(x) & O_DIRECT);
 }
 
+static atomic_int under_way; /* calls of phx_job_run_one() */
+
+/* Those of the parent's other threads do not end here. */
+void phx_job_fork_child(void)
+{
+	atomic_store(&under_way, 0);
+}
+
 ssize_t phx_job_run_one(struct phx_xfer *x)
 {
-	static atomic_int under_way;
 	int callers = 1 + atomic_fetch_add(&under_way, 1);
 	bool direct = phx_xfer_flags(x) & O_DIRECT;
 	int hands = count_hands(x, direct, callers);

@@ -95,5 +95,6 @@ static inline void phx_relax(void)
 
 /* Run one transfer by this thread and the pool together; bytes or -errno. */
 ssize_t phx_job_run_one(struct phx_xfer *x);
+void phx_job_fork_child(void);
 
 #endif

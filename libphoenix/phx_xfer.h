@@ -23,6 +23,7 @@ struct phx_xfer {
 	int device_id;             /* as given; negative for host buffers */
 	bool write;
 	bool part;                 /* of a transfer that counts it */
+	bool poll;                 /* the call is small, and its thread waits: see io_poll.h */
 	int path;                  /* enum phxfs_path of choice */
 	int flags;                 /* of the descriptor; -1: not asked */
 	struct phx_device *dev;    /* NULL: host buffer */

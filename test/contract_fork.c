@@ -396,6 +396,7 @@ static void the_childs_exit_leaves_the_parents_io_alone(void)
 
 static const struct t_case cases[] = {
 	T_CASE(everything_works_in_a_child, .flags = T_PATHS | T_ENGINES, .host = COPIED),
+	T_CASE(everything_works_in_a_child, .host = COPIED, .env = "PHX_POLL_KB=64"),
 	T_CASE(a_childs_child_works_too, .flags = T_ENGINES, .host = COPIED),
 	T_CASE(an_accelerators_memory_stays_with_the_parent, .flags = T_PATHS | T_ENGINES),
 	T_CASE(what_a_child_closes_stays_open_in_the_parent, .flags = T_PATHS, .host = COPIED),

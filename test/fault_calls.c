@@ -522,6 +522,8 @@ static const struct t_case cases[] = {
 	T_CASE(reads_survive_every_fault),
 	T_CASE(reads_survive_every_fault, .env = "PHX_PATH=bounce PHX_STAGING_SIZE_MB=1"),
 	T_CASE(reads_survive_every_fault, .env = "PHX_PATH=direct"),
+	T_CASE(reads_survive_every_fault, .env = "PHX_POLL_KB=1024"),
+	T_CASE(writes_survive_every_fault, .env = "PHX_POLL_KB=1024"),
 	T_CASE(writes_survive_every_fault),
 	T_CASE(writes_survive_every_fault, .env = "PHX_PATH=bounce PHX_STAGING_SIZE_MB=1"),
 	T_CASE(writes_survive_every_fault, .env = "PHX_PATH=direct"),

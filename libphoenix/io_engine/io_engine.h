@@ -70,7 +70,7 @@ struct phx_engine_ops {
 	/* Flush (unless shared), then wait until something has finished, for a
 	 * wake(), or for the timeout (NULL: none). May return early. */
 	void (*wait)(struct phx_engine *engine, const struct timespec *timeout);
-	/* Flush, and let the kernel report what has finished; does not wait (not shared). */
+	/* Let the kernel report what has finished; does not wait (not shared). */
 	void (*look)(struct phx_engine *engine);
 	/* Before a wait(): make sure that a wake() will end it (unless shared). */
 	void (*arm)(struct phx_engine *engine);

@@ -30,7 +30,11 @@ static bool run(struct phx_io *io)
 		phx_pool_give_ring();
 		return false;
 	}
-	ops->flush(ring);
+	/* A sandbox, or someone who closed the ring: nothing is under way, or ever will be. */
+	if (ops->flush(ring)) {
+		phx_pool_drop_ring();
+		return false;
+	}
 	until = now_ns() + LOOK_NS;
 	while (!ops->reap(ring)) {
 		if (now_ns() < until)
@@ -57,11 +61,12 @@ static int move(struct phx_file *file, bool write, char *addr, size_t len, off_t
 	size_t more;
 	int err;
 
-	if (!phx_poll_size(len) || !(phx_file_flags(file) & O_DIRECT) || !run(&io))
+	if (!file->poll || !phx_poll_size(len) || !(phx_file_flags(file) & O_DIRECT) || !run(&io))
 		return by_call(file, write, addr, len, off, moved);
 	*moved = io.moved;
-	if (!io.err || !phx_io_mendable(io.err))
-		return io.err;
+	if (!io.err)
+		return 0;
+	/* What is wrong with the transfer is so again, what was with the ring is not. */
 	err = by_call(file, write, addr + io.moved, len - io.moved, off + (off_t)io.moved, &more);
 	*moved += more;
 	return err;

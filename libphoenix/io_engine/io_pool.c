@@ -438,9 +438,9 @@ bool phx_pool_help_any(void)
 	return run_claim_at_once(claimed);
 }
 
-/* The ring of a thread that calls. */
+/* The ring of a thread that calls, or that waits for a small transfer. */
 struct ring {
-	struct phx_engine *engine;
+	struct phx_engine *engine; /* NULL: it cannot be had, or was of no use */
 	unsigned int generation;
 	bool taken;
 };
@@ -452,7 +452,8 @@ static void free_ring(void *arg)
 {
 	struct ring *ring = arg;
 
-	phx_engine_io_uring.destroy(ring->engine);
+	if (ring->engine)
+		phx_engine_io_uring.destroy(ring->engine);
 	free(ring);
 }
 
@@ -468,13 +469,13 @@ static struct ring *make_ring(void)
 	if (!ring)
 		return NULL;
 	ring->generation = phx_fork_generation();
-	if (!phx_engine_io_uring.create(RING_DEPTH, false, &ring->engine) &&
-	    !pthread_setspecific(ring_key, ring))
-		return ring;
-	if (ring->engine)
-		phx_engine_io_uring.destroy(ring->engine);
-	free(ring);
-	return NULL;
+	if (pthread_setspecific(ring_key, ring)) {
+		free(ring);
+		return NULL;
+	}
+	if (phx_engine_io_uring.create(RING_DEPTH, false, &ring->engine))
+		ring->engine = NULL; /* remembered: to ask takes long too */
+	return ring;
 }
 
 /* Made once for each thread, since it takes long. */
@@ -494,7 +495,7 @@ struct phx_engine *phx_pool_take_ring(void)
 	}
 	if (!ring)
 		ring = make_ring();
-	if (!ring || ring->taken)
+	if (!ring || !ring->engine || ring->taken)
 		return NULL;
 	ring->taken = true;
 	return ring->engine;
@@ -504,6 +505,15 @@ void phx_pool_give_ring(void)
 {
 	struct ring *ring = pthread_getspecific(ring_key);
 
+	ring->taken = false;
+}
+
+void phx_pool_drop_ring(void)
+{
+	struct ring *ring = pthread_getspecific(ring_key);
+
+	phx_engine_io_uring.destroy(ring->engine);
+	ring->engine = NULL;
 	ring->taken = false;
 }
 

@@ -36,6 +36,8 @@ bool phx_pool_help_any(void);
  */
 struct phx_engine *phx_pool_take_ring(void);
 void phx_pool_give_ring(void);
+/* It is of no use, and nothing is in flight in it: never again in this thread. */
+void phx_pool_drop_ring(void);
 /* Take a queued job back, of which no slice has been claimed; false: too late. */
 bool phx_pool_take_back(struct phx_job *job);
 /* For phx_job_finish(): all slices of @job are finished. */

@@ -356,8 +356,6 @@ static void wait_for(struct phx_engine *engine, const struct timespec *timeout)
 
 static void look(struct phx_engine *engine)
 {
-	if (io_uring_sq_ready(&engine->ring))
-		flush(engine);
 	io_uring_get_events(&engine->ring);
 }
 

@@ -65,7 +65,7 @@ static void wait_for(struct phx_engine *engine, const struct timespec *timeout)
 {
 }
 
-static void arm_or_wake(struct phx_engine *engine)
+static void nothing(struct phx_engine *engine)
 {
 }
 
@@ -83,8 +83,8 @@ const struct phx_engine_ops phx_engine_sync = {
 	.flush = flush,
 	.reap = reap,
 	.wait = wait_for,
-	.look = arm_or_wake,
-	.arm = arm_or_wake,
-	.wake = arm_or_wake,
+	.look = nothing,
+	.arm = nothing,
+	.wake = nothing,
 	.notify = notify,
 };

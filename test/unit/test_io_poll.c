@@ -21,9 +21,13 @@ static const int *results; /* what the next ones are made to be; 0 ends them */
 static int see(const struct phx_io *io, int result)
 {
 	completions++;
-	if (results && *results)
-		return *results++;
-	return result;
+	if (!results || !*results)
+		return result;
+	/* what the ring did not move is not there */
+	if (!io->write && (*results < 0 || *results < result))
+		memset((char *)io->addr + io->moved + (*results > 0 ? *results : 0), 0,
+		       io->len - io->moved - (size_t)(*results > 0 ? *results : 0));
+	return *results++;
 }
 
 static char content(off_t off)
@@ -72,6 +76,7 @@ static int get(int fd, size_t len, off_t off, size_t *moved)
 {
 	struct phx_file file = phx_file(fd, -1);
 
+	file.poll = true;
 	return phx_poll_read(&file, buf, len, off, moved);
 }
 
@@ -95,6 +100,7 @@ static void only_what_is_small_and_direct_is_polled_for(void **state)
 		int polled;
 	} cases[] = { { 0, 4096, 0 },     { 0, 0, 0 },        { 4, 4096, 1 },   { 4, 8192, 0 },
 		      { 1024, 65536, 1 }, { 1024, SIZE, 1 }, { 1024, 0, 0 } };
+	struct phx_file file;
 	size_t moved;
 
 	needs_ring_and_direct();
@@ -109,6 +115,9 @@ static void only_what_is_small_and_direct_is_polled_for(void **state)
 	assert_int_equal(get(buffered, 4096, 4096, &moved), 0);
 	assert_int_equal(completions, 0);
 	is_content(4096, 4096);
+	file = phx_file(direct, -1); /* a worker's */
+	assert_int_equal(phx_poll_read(&file, buf, 4096, 0, &moved), 0);
+	assert_int_equal(completions, 0);
 }
 
 static void writes_are_polled_for_too(void **state)
@@ -117,6 +126,7 @@ static void writes_are_polled_for_too(void **state)
 	size_t moved;
 
 	needs_ring_and_direct();
+	file.poll = true;
 	set(64);
 	memset(buf, 'w', 8192);
 	assert_int_equal(phx_poll_write(&file, buf, 8192, 8192, &moved), 0);
@@ -133,41 +143,59 @@ static void writes_are_polled_for_too(void **state)
 	assert_int_equal(phx_poll_write(&file, buf, 8192, 8192, &moved), 0);
 }
 
-static void what_goes_wrong_is_what_the_call_says(void **state)
+/* Whatever the ring says is wrong: the system call has the last word. */
+static void what_the_ring_does_not_do_the_call_does(void **state)
 {
-	static const int refused[] = { -EINVAL, 0 }, again[] = { -EAGAIN, -EINTR, 0 };
-	static const int lost[] = { -EIO, 0 }, little[] = { 512, 0 };
-	int none = open("/var/tmp", O_RDONLY | O_DIRECT | O_DIRECTORY);
+	static const int refused[] = { -EINVAL, 0 }, lost[] = { -EIO, 0 };
+	static const int later[] = { 4096, -EINVAL, 0 };
+	static const int *const cases[] = { refused, lost, later };
 	size_t moved;
 
 	needs_ring_and_direct();
-	set(64);
-	results = refused; /* the system call then takes it */
-	assert_int_equal(get(direct, 4096, 4096, &moved), 0);
-	assert_int_equal(moved, 4096);
-	is_content(4096, 4096);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		set(64);
+		results = cases[i];
+		assert_int_equal(get(direct, 8192, 4096, &moved), 0);
+		assert_int_equal(moved, 8192);
+		assert_int_equal(completions, 1 + (cases[i] == later));
+		is_content(8192, 4096);
+	}
+}
+
+static void the_ring_goes_on_by_itself(void **state)
+{
+	static const int again[] = { -EAGAIN, -EINTR, 0 }, little[] = { 4096, 0 };
+	size_t moved;
+
+	needs_ring_and_direct();
 	set(64);
 	results = again;
 	assert_int_equal(get(direct, 4096, 4096, &moved), 0);
 	assert_int_equal(completions, 3);
 	is_content(4096, 4096);
 	set(64);
-	results = little; /* and goes on behind it */
+	results = little;
 	assert_int_equal(get(direct, 8192, 0, &moved), 0);
 	assert_int_equal(moved, 8192);
 	assert_int_equal(completions, 2);
 	is_content(8192, 0);
 	set(64);
-	results = lost;
-	assert_int_equal(get(direct, 4096, 0, &moved), -EIO);
-	assert_int_equal(moved, 0);
-	set(64);
-	assert_int_equal(get(direct, 4096, 1, &moved), -EINVAL);
-	assert_int_equal(moved, 0);
 	assert_int_equal(get(direct, 4096, SIZE, &moved), 0);
 	assert_int_equal(moved, 0); /* the end of the file */
-	assert_int_equal(get(none, 4096, 0, &moved), none < 0 ? -EBADF : -EISDIR);
-	close(none);
+}
+
+static void a_thread_without_a_ring_calls(void **state)
+{
+	size_t moved;
+
+	needs_ring_and_direct();
+	set(64);
+	assert_non_null(phx_pool_take_ring());
+	phx_pool_drop_ring();
+	assert_null(phx_pool_take_ring());
+	assert_int_equal(get(direct, 4096, 0, &moved), 0);
+	assert_int_equal(completions, 0);
+	is_content(4096, 0);
 }
 
 static void a_ring_in_use_is_left_alone(void **state)
@@ -203,9 +231,11 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(only_what_is_small_and_direct_is_polled_for),
 		cmocka_unit_test(writes_are_polled_for_too),
-		cmocka_unit_test(what_goes_wrong_is_what_the_call_says),
+		cmocka_unit_test(what_the_ring_does_not_do_the_call_does),
+		cmocka_unit_test(the_ring_goes_on_by_itself),
 		cmocka_unit_test(a_ring_in_use_is_left_alone),
 		cmocka_unit_test(whole_transfers_use_it),
+		cmocka_unit_test(a_thread_without_a_ring_calls), /* last: it is so from then on */
 	};
 
 	return cmocka_run_group_tests(tests, start, end);
