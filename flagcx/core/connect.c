@@ -18,6 +18,7 @@
 
 #define DELAY_FIRST_MS 50
 #define DELAY_MAX_MS 2000
+#define LITTLE_MS 500 /* left of the time: that tells more of us than of the peer */
 #define PATIENCE_MS 100 /* how long a destruction of the engine may go unseen */
 
 static int left_ms(uint64_t deadline)
@@ -304,11 +305,13 @@ int p2p_connect(struct p2p_engine *e, const char *host, int port, bool once,
 	if (getaddrinfo(host, service, &hints, &list))
 		return p2p_fail(-EHOSTUNREACH, "connect: the name %s is not known", host);
 	for (;;) {
+		bool hurried = left_ms(deadline) < LITTLE_MS;
+
 		rc = try_addresses(e, list, deadline, out);
 		if (!rc || !passing(rc))
 			break;
-		/* the last try may have had no time; an earlier one knew more */
-		if (rc == -ETIMEDOUT && why)
+		/* a nap may leave the last try no time; an earlier one knew more */
+		if (rc == -ETIMEDOUT && hurried && why)
 			rc = why;
 		why = rc;
 		p2p_count(e, connects_failed, 1);
