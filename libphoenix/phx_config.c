@@ -47,8 +47,8 @@ static const struct setting settings[] = {
 	  PHX_ENGINE_AUTO, "I/O engine: auto, io_uring, sync" },
 	{ "PHX_IO_WORKERS", NULL, NULL, NULL, &phx_config.workers, 0, 256, 0,
 	  "worker threads, 1 to 256; 0: one for each processor, 2 to 16" },
-	{ "PHX_POLL_KB", NULL, NULL, NULL, &phx_config.poll_kb, 0, 1024, 0,
-	  "look for the end of O_DIRECT transfers of up to that many KiB, 0 to 1024, "
+	{ "PHX_POLL_KB", NULL, NULL, NULL, &phx_config.poll_kb, 0, 512, 0,
+	  "look for the end of O_DIRECT transfers of up to that many KiB, 0 to 512, "
 	  "which costs a processor; 0: sleep" },
 	{ "PHX_CONNECTOR", NULL, connector_choices, &phx_config.connector, NULL, 0, 6, 0,
 	  "accelerator runtime: auto, nvidia, metax, amd, huawei, sim, host" },

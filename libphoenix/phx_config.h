@@ -16,7 +16,7 @@ struct phx_config {
 	int stats;           /* 0 off, 1 on */
 	long staging_size_mb;
 	long workers;        /* at least 1: 0 has been replaced */
-	long poll_kb;        /* 0: nothing is polled for */
+	long poll_kb;        /* 0: nothing is polled for; below what calls for help */
 	long host_devices;
 	long nvtx;           /* 0 off, 1 on */
 };

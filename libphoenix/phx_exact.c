@@ -5,9 +5,9 @@
  *
  * A direct part is first simply tried: when the kernel takes it, that is one
  * system call and nothing was asked about the descriptor (unless PHX_POLL_KB is
- * set). Only an -EINVAL makes us look closer: on an O_DIRECT descriptor the request was unaligned,
- * and is then cut at multiples of the alignment. A write that is not of whole
- * pages is cut without being tried (phx_xfer_must_cut()):
+ * set). Only an -EINVAL makes us look closer: on an O_DIRECT descriptor the
+ * request was unaligned, and is then cut at multiples of the alignment. A write
+ * that is not of whole pages is cut without being tried (phx_xfer_must_cut()):
  *
  *        head            middle (direct)             tail
  *    |....#####|###############################|######.....|   file blocks

@@ -17,11 +17,11 @@
 #include <errno.h>
 #include <semaphore.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "phx_config.h"
 #include "phx_fill.h"
 #include "phx_job.h"
+#include "phx_time.h"
 #include "io_engine/io_pool.h"
 
 #define PARTS 16
@@ -201,19 +201,11 @@ static bool help(struct fill *f)
 	return false;
 }
 
-static int64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
 /* The oldest part is being filled by others, and nothing else is to be done. */
 static void wait_for_part(struct fill *f)
 {
 	struct part *p = part_at(f, f->copied);
-	int64_t until = now_ns() + SPIN_NS;
+	uint64_t until = phx_now_ns() + SPIN_NS;
 
 	do {
 		for (int i = 0; i < 32; i++) {
@@ -223,7 +215,7 @@ static void wait_for_part(struct fill *f)
 		}
 		if (f->finished != f->copied && finish_part(f, false))
 			return;
-	} while (now_ns() < until);
+	} while (phx_now_ns() < until);
 	if (f->finished != f->copied)
 		finish_part(f, true);
 	else if (!sem_wait(&f->token))

@@ -284,7 +284,7 @@ static const struct t_case cases[] = {
 	       .env = "PHX_PATH=fast PHX_STAGING_SIZE_MB=1x PHX_IO_ENGINE=uring "
 		      "PHX_IO_WORKERS=many PHX_HOST_DEVICES=0x1 PHX_STATS=maybe PHX_LOG=5"),
 	T_CASE(numbers_out_of_range_are_invalid,
-	       .env = "PHX_STAGING_SIZE_MB=-1 PHX_IO_WORKERS=99999999999999999999 PHX_POLL_KB=1025 "
+	       .env = "PHX_STAGING_SIZE_MB=-1 PHX_IO_WORKERS=99999999999999999999 PHX_POLL_KB=513 "
 		      "PHX_HOST_DEVICES=1000000"),
 	T_CASE(the_other_spelling_of_the_engine_works, .env = "PHXFS_IO_ENGINE=sync"),
 	T_CASE(a_walk_ends_when_told),

@@ -1,28 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <stdint.h>
-#include <time.h>
 
 #include "io_engine.h"
 #include "io_poll.h"
 #include "io_pool.h"
+#include "../phx_time.h"
 
 #define LOOK_NS 1000000 /* a disk that takes longer is not waited for like that */
-
-static int64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
 
 /* False: it was not begun. */
 static bool run(struct phx_io *io)
 {
 	const struct phx_engine_ops *ops = &phx_engine_io_uring;
 	struct phx_engine *ring = phx_pool_take_ring();
-	int64_t until;
+	uint64_t until;
 
 	if (!ring)
 		return false;
@@ -35,9 +27,9 @@ static bool run(struct phx_io *io)
 		phx_pool_drop_ring();
 		return false;
 	}
-	until = now_ns() + LOOK_NS;
+	until = phx_now_ns() + LOOK_NS;
 	while (!ops->reap(ring)) {
-		if (now_ns() < until)
+		if (phx_now_ns() < until)
 			ops->look(ring);
 		else
 			ops->wait(ring, NULL);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "io_engine.h"
@@ -12,7 +13,7 @@
 
 #define SIZE (256UL << 10)
 
-static char name[] = "/var/tmp/phx-unit-XXXXXX";
+static char name[4096]; /* on a disk: O_DIRECT */
 static char *buf;
 static int direct = -1, buffered = -1;
 static int completions;    /* of the ring */
@@ -37,8 +38,11 @@ static char content(off_t off)
 
 static int start(void **state)
 {
-	int fd = mkstemp(name);
+	const char *dir = getenv("TMPDIR");
+	int fd;
 
+	snprintf(name, sizeof(name), "%s/phx-unit-XXXXXX", dir ? dir : "/var/tmp");
+	fd = mkstemp(name);
 	setenv("PHX_CONNECTOR", "host", 1);
 	phx_init();
 	buf = aligned_alloc(4096, SIZE);
@@ -99,7 +103,7 @@ static void only_what_is_small_and_direct_is_polled_for(void **state)
 		size_t len;
 		int polled;
 	} cases[] = { { 0, 4096, 0 },     { 0, 0, 0 },        { 4, 4096, 1 },   { 4, 8192, 0 },
-		      { 1024, 65536, 1 }, { 1024, SIZE, 1 }, { 1024, 0, 0 } };
+		      { 512, 65536, 1 }, { 512, SIZE, 1 }, { 512, 0, 0 } };
 	struct phx_file file;
 	size_t moved;
 
@@ -111,7 +115,7 @@ static void only_what_is_small_and_direct_is_polled_for(void **state)
 		is_content(moved, 0);
 		assert_int_equal(completions, cases[i].polled);
 	}
-	set(1024);
+	set(512);
 	assert_int_equal(get(buffered, 4096, 4096, &moved), 0);
 	assert_int_equal(completions, 0);
 	is_content(4096, 4096);
