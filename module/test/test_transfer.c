@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #define SPAN (32 * MIB)
@@ -132,6 +133,38 @@ static long by_fixed(int fd, void *p, uint64_t length, uint64_t offset, bool wri
 	return res;
 }
 
+/*
+ * Linux from 7 on ends a bio where the next page belongs to another dev_pagemap, which every
+ * contiguous piece of a STAGING registration has; a block device's direct I/O by io_uring, or
+ * of 1 MiB at most, is one bio. So it may be short there, and nowhere else.
+ */
+static bool may_be_short(uint64_t end)
+{
+	struct utsname name;
+	struct stat st;
+
+	CHECK_EQ(uname(&name), 0);
+	CHECK_EQ(fstat(file, &st), 0);
+	return atoi(name.release) >= 7 && t_is_staging() && S_ISBLK(st.st_mode) &&
+	       end % (2 * MIB) == 0;
+}
+
+static void move_all(transfer *move, const struct t_region *r, int fd, uint64_t at,
+		     uint64_t length, uint64_t offset, bool write)
+{
+	uint64_t done = 0;
+
+	while (done < length) {
+		long got = move(fd, (char *)r->p + at + done, length - done, offset + done, write);
+
+		if (got > 0 && may_be_short(at + done + got))
+			CHECK(done + got <= length);
+		else
+			CHECK_EQ(got, length - done);
+		done += got;
+	}
+}
+
 /* File to device and back, at an inner offset of the region, with guards on both sides. */
 static void round_trip(const struct t_region *r, int fd, uint64_t at, uint64_t length,
 		       transfer *move)
@@ -140,7 +173,7 @@ static void round_trip(const struct t_region *r, int fd, uint64_t at, uint64_t l
 
 	t_fill_device(r->addr, r->length, guard);
 	file_fill(offset, length, a);
-	CHECK_EQ(move(fd, (char *)r->p + at, length, offset, false), length);
+	move_all(move, r, fd, at, length, offset, false);
 	CHECK(t_device_has(r->addr + at, length, a));
 	if (at)
 		CHECK(t_device_has(r->addr, at, guard));
@@ -148,7 +181,7 @@ static void round_trip(const struct t_region *r, int fd, uint64_t at, uint64_t l
 	t_fill_device(r->addr + at, length, b);
 	file_fill(offset - 65536, 65536, guard);
 	file_fill(offset + length, 65536, guard);
-	CHECK_EQ(move(fd, (char *)r->p + at, length, offset, true), length);
+	move_all(move, r, fd, at, length, offset, true);
 	CHECK(file_has(offset, length, b));
 	CHECK(file_has(offset - 65536, 65536, guard));
 	CHECK(file_has(offset + length, 65536, guard));
