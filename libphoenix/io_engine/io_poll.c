@@ -4,7 +4,7 @@
 
 #include "io_engine.h"
 #include "io_poll.h"
-#include "io_pool.h"
+#include "thread_ring.h"
 #include "../phx_time.h"
 
 #define LOOK_NS 1000000 /* a disk that takes longer is not waited for like that */
@@ -13,18 +13,18 @@
 static bool run(struct phx_io *io)
 {
 	const struct phx_engine_ops *ops = &phx_engine_io_uring;
-	struct phx_engine *ring = phx_pool_take_ring();
+	struct phx_engine *ring = phx_thread_ring_take();
 	uint64_t until;
 
 	if (!ring)
 		return false;
 	if (ops->start(ring, io)) {
-		phx_pool_give_ring();
+		phx_thread_ring_give();
 		return false;
 	}
 	/* A sandbox, or someone who closed the ring: nothing is under way, or ever will be. */
 	if (ops->flush(ring)) {
-		phx_pool_drop_ring();
+		phx_thread_ring_drop();
 		return false;
 	}
 	until = phx_now_ns() + LOOK_NS;
@@ -34,7 +34,7 @@ static bool run(struct phx_io *io)
 		else
 			ops->wait(ring, NULL);
 	}
-	phx_pool_give_ring();
+	phx_thread_ring_give();
 	return true;
 }
 

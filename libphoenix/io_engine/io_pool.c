@@ -31,12 +31,12 @@
 
 #include "io_pool.h"
 #include "io_worker.h"
+#include "thread_ring.h"
 #include "../phx_config.h"
 #include "../phx_error.h"
 #include "../phx_init.h"
 
 #define GRAIN 32
-#define RING_DEPTH 64
 #define LOOK_NS 50000 /* for more of what comes in quick succession, before sleeping */
 
 struct job_list {
@@ -438,88 +438,9 @@ bool phx_pool_help_any(void)
 	return run_claim_at_once(claimed);
 }
 
-/* The ring of a thread that calls, or that waits for a small transfer. */
-struct ring {
-	struct phx_engine *engine; /* NULL: it cannot be had, or was of no use */
-	unsigned int generation;
-	bool taken;
-};
-
-static pthread_key_t ring_key;
-static bool have_ring_key;
-
-static void free_ring(void *arg)
-{
-	struct ring *ring = arg;
-
-	if (ring->engine)
-		phx_engine_io_uring.destroy(ring->engine);
-	free(ring);
-}
-
-static void make_ring_key(void)
-{
-	have_ring_key = !pthread_key_create(&ring_key, free_ring);
-}
-
-static struct ring *make_ring(void)
-{
-	struct ring *ring = calloc(1, sizeof(*ring));
-
-	if (!ring)
-		return NULL;
-	ring->generation = phx_fork_generation();
-	if (pthread_setspecific(ring_key, ring)) {
-		free(ring);
-		return NULL;
-	}
-	if (phx_engine_io_uring.create(RING_DEPTH, false, &ring->engine))
-		ring->engine = NULL; /* remembered: to ask takes long too */
-	return ring;
-}
-
-/* Made once for each thread, since it takes long. */
-struct phx_engine *phx_pool_take_ring(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	struct ring *ring;
-
-	pthread_once(&once, make_ring_key);
-	if (!have_ring_key || phx_engine() != &phx_engine_io_uring)
-		return NULL;
-	ring = pthread_getspecific(ring_key);
-	if (ring && ring->generation != phx_fork_generation()) {
-		pthread_setspecific(ring_key, NULL);
-		free_ring(ring);
-		ring = NULL;
-	}
-	if (!ring)
-		ring = make_ring();
-	if (!ring || !ring->engine || ring->taken)
-		return NULL;
-	ring->taken = true;
-	return ring->engine;
-}
-
-void phx_pool_give_ring(void)
-{
-	struct ring *ring = pthread_getspecific(ring_key);
-
-	ring->taken = false;
-}
-
-void phx_pool_drop_ring(void)
-{
-	struct ring *ring = pthread_getspecific(ring_key);
-
-	phx_engine_io_uring.destroy(ring->engine);
-	ring->engine = NULL;
-	ring->taken = false;
-}
-
 void phx_pool_help(struct phx_job *job, bool direct)
 {
-	struct phx_engine *ring = direct ? phx_pool_take_ring() : NULL;
+	struct phx_engine *ring = direct ? phx_thread_ring_take() : NULL;
 	struct phx_worker self = { .ops = ring ? &phx_engine_io_uring : &phx_engine_sync,
 				   .engine = ring };
 	struct phx_claim claimed;
@@ -540,7 +461,7 @@ void phx_pool_help(struct phx_job *job, bool direct)
 			self.ops->destroy(self.engine);
 	}
 	if (ring)
-		phx_pool_give_ring();
+		phx_thread_ring_give();
 }
 
 bool phx_pool_take_back(struct phx_job *job)

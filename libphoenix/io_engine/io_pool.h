@@ -30,14 +30,6 @@ void phx_pool_help(struct phx_job *job, bool direct);
 bool phx_pool_help_once(struct phx_job *job);
 /* The same for a job that is to be run whole, if one is first in turn. */
 bool phx_pool_help_any(void);
-/*
- * The calling thread's own ring, for it alone until it gives it back; NULL: there is
- * none, or this thread has it already.
- */
-struct phx_engine *phx_pool_take_ring(void);
-void phx_pool_give_ring(void);
-/* It is of no use, and nothing is in flight in it: never again in this thread. */
-void phx_pool_drop_ring(void);
 /* Take a queued job back, of which no slice has been claimed; false: too late. */
 bool phx_pool_take_back(struct phx_job *job);
 /* For phx_job_finish(): all slices of @job are finished. */

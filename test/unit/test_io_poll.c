@@ -8,8 +8,8 @@
 
 #include "io_engine.h"
 #include "io_poll.h"
-#include "io_pool.h"
 #include "phx_init.h"
+#include "thread_ring.h"
 
 #define SIZE (256UL << 10)
 
@@ -194,9 +194,9 @@ static void a_thread_without_a_ring_calls(void **state)
 
 	needs_ring_and_direct();
 	set(64);
-	assert_non_null(phx_pool_take_ring());
-	phx_pool_drop_ring();
-	assert_null(phx_pool_take_ring());
+	assert_non_null(phx_thread_ring_take());
+	phx_thread_ring_drop();
+	assert_null(phx_thread_ring_take());
 	assert_int_equal(get(direct, 4096, 0, &moved), 0);
 	assert_int_equal(completions, 0);
 	is_content(4096, 0);
@@ -208,12 +208,12 @@ static void a_ring_in_use_is_left_alone(void **state)
 
 	needs_ring_and_direct();
 	set(64);
-	assert_non_null(phx_pool_take_ring());
-	assert_null(phx_pool_take_ring());
+	assert_non_null(phx_thread_ring_take());
+	assert_null(phx_thread_ring_take());
 	assert_int_equal(get(direct, 4096, 0, &moved), 0);
 	assert_int_equal(completions, 0);
 	is_content(4096, 0);
-	phx_pool_give_ring();
+	phx_thread_ring_give();
 	assert_int_equal(get(direct, 4096, 0, &moved), 0);
 	assert_int_equal(completions, 1);
 }
