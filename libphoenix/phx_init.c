@@ -23,6 +23,7 @@
 #include "phx_stream.h"
 #include "io_engine/io_engine.h"
 #include "io_engine/io_pool.h"
+#include "io_engine/thread_ring.h"
 
 #define STRING(x) #x
 #define VERSION(a, b, c) STRING(a) "." STRING(b) "." STRING(c)
@@ -47,6 +48,7 @@ static void fork_prepare(void)
 	phx_device_fork_prepare();
 	phx_staging_fork_prepare();
 	phx_pool_fork_prepare();
+	phx_thread_ring_fork_prepare();
 	phx_log_fork_prepare();
 }
 
@@ -56,6 +58,7 @@ static void fork_parent(void)
 		return;
 	if (phx_ready) {
 		phx_log_fork_parent();
+		phx_thread_ring_fork_parent();
 		phx_pool_fork_parent();
 		phx_staging_fork_parent();
 		phx_device_fork_parent();
@@ -73,6 +76,7 @@ static void fork_child(void)
 		phx_stats_fork_child();
 		phx_log_fork_child();
 		phx_job_fork_child();
+		phx_thread_ring_fork_child();
 		phx_pool_fork_child();
 		phx_staging_fork_child();
 		phx_stream_fork_child();

@@ -41,7 +41,6 @@
 #include "phx_xfer.h"
 #include "io_engine/io_engine.h"
 #include "io_engine/io_pool.h"
-#include "io_engine/thread_ring.h"
 
 #define MAX_DEPTH 32768
 #define LONGEST_WAIT 4000000000 /* seconds; more is no limit, and does not wrap */
@@ -374,8 +373,6 @@ int phxfs_queue_submit(phxfs_queue_t *q, int op, const phxfs_io_req_t *reqs,
 				(const void *)reqs);
 	if (!n)
 		return 0;
-	if (q->ring)
-		phx_thread_ring_keep();
 	pthread_mutex_lock(&q->lock);
 	for (taken = 0; taken < n && q->used < q->depth; taken++)
 		submit_one(q, op, &reqs[taken], user_data ? user_data[taken] : NULL, &cache);
@@ -488,8 +485,6 @@ int phxfs_queue_wait(phxfs_queue_t *q, struct phxfs_completion *out, int min, in
 	if (timeout && timeout->tv_sec < LONGEST_WAIT)
 		deadline = phx_now_ns() + (uint64_t)timeout->tv_sec * 1000000000 +
 			   (uint64_t)timeout->tv_nsec;
-	if (q->ring)
-		phx_thread_ring_keep(); /* what came back short goes on from here */
 	pthread_mutex_lock(&q->lock);
 	phx_range_push("phxfs_queue_wait");
 	wait_until(q, (unsigned int)min, deadline);
@@ -654,7 +649,7 @@ static int init_queue(phxfs_queue_t *q, unsigned int depth)
 	pthread_condattr_t monotonic;
 	int err;
 
-	err = phx_engine_create(depth, true, &q->ops, &q->engine);
+	err = phx_engine_create(depth, PHX_ENGINE_SHARED, &q->ops, &q->engine);
 	if (err)
 		return err;
 	q->ring = q->ops->asynchronous;

@@ -39,8 +39,8 @@
  *   pinned until the last of them has ended (zombie_bytes). The exception is memory that
  *   the vendor's driver takes back by force (freed, process gone): new accesses through p
  *   then fail (-EFAULT, SIGBUS), the driver waits for those under way, within a bound.
- *   A transfer may end short, as of any buffer: continue it. From Linux 7 on one with a block
- *   device ends where one contiguous piece of a STAGING registration meets the next.
+ *   A transfer may end short, as of any buffer: continue it. On Linux 7.2 one of at most 1 MiB
+ *   with a block device may end where two contiguous pieces of a STAGING registration meet.
  *
  * mmap
  *   MAP_SHARED only, offset 0, length a non-zero multiple of PHXFS_REG_ALIGN; else -EINVAL.

@@ -45,20 +45,20 @@ const struct phx_engine_ops *phx_engine(void)
 	return chosen;
 }
 
-int phx_engine_create(unsigned int depth, bool shared, const struct phx_engine_ops **ops,
-		      struct phx_engine **out)
+int phx_engine_create(unsigned int depth, enum phx_engine_use use,
+		      const struct phx_engine_ops **ops, struct phx_engine **out)
 {
 	static atomic_flag warned = ATOMIC_FLAG_INIT;
 	int err;
 
 	*ops = phx_engine();
-	err = (*ops)->create(depth, shared, out);
+	err = (*ops)->create(depth, use, out);
 	if (err && *ops != engines[ENGINES - 1]) {
 		phx_log_once(&warned, PHXFS_LOG_WARN,
 			     "an %s ring cannot be made (%s): %s stands in for it", (*ops)->name,
 			     phx_errno_name(err), engines[ENGINES - 1]->name);
 		*ops = engines[ENGINES - 1];
-		err = (*ops)->create(depth, shared, out);
+		err = (*ops)->create(depth, use, out);
 	}
 	return err;
 }

@@ -50,12 +50,19 @@ static inline bool phx_io_mendable(int err)
 
 struct phx_engine;
 
+/* Whose an engine object is. */
+enum phx_engine_use {
+	PHX_ENGINE_CALLER, /* one thread's; nobody wakes it */
+	PHX_ENGINE_WORKER, /* one thread's, that others wake() */
+	PHX_ENGINE_SHARED, /* a queue's: any thread's that holds its lock */
+};
+
 struct phx_engine_ops {
 	const char *name;
 	bool asynchronous; /* operations finish later than in start() */
 	/* Can it be used in this process at all? 0 or -errno. */
 	int (*probe)(void);
-	int (*create)(unsigned int depth, bool shared, struct phx_engine **out);
+	int (*create)(unsigned int depth, enum phx_engine_use use, struct phx_engine **out);
 	/* Nothing may be in flight, except in a forked child. */
 	void (*destroy)(struct phx_engine *engine);
 	/*
@@ -72,7 +79,7 @@ struct phx_engine_ops {
 	void (*wait)(struct phx_engine *engine, const struct timespec *timeout);
 	/* Let the kernel report what has finished; does not wait (not shared). */
 	void (*look)(struct phx_engine *engine);
-	/* Before a wait(): make sure that a wake() will end it (unless shared). */
+	/* Before a worker's wait(): make sure that a wake() will end it. */
 	void (*arm)(struct phx_engine *engine);
 	/* End the wait()s of other threads. */
 	void (*wake)(struct phx_engine *engine);
@@ -90,8 +97,8 @@ const struct phx_engine_ops *phx_engine(void);
  * An engine object of the engine in use or, where that cannot be had, of
  * sync; *ops says which. -ENOMEM.
  */
-int phx_engine_create(unsigned int depth, bool shared, const struct phx_engine_ops **ops,
-		      struct phx_engine **out);
+int phx_engine_create(unsigned int depth, enum phx_engine_use use,
+		      const struct phx_engine_ops **ops, struct phx_engine **out);
 
 #ifdef PHX_TESTING
 /* Tests: sees, and may change, each completion of io_uring. */

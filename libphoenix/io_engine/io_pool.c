@@ -262,7 +262,7 @@ static void *worker_main(void *arg)
 	const struct phx_engine_ops *ops;
 	struct phx_engine *engine;
 
-	if (phx_engine_create(PHX_ENGINE_DEPTH, false, &ops, &engine))
+	if (phx_engine_create(PHX_ENGINE_DEPTH, PHX_ENGINE_WORKER, &ops, &engine))
 		return work_by_hand();
 	pthread_mutex_lock(&pool.lock);
 	worker->ops = ops;
@@ -446,7 +446,7 @@ void phx_pool_help(struct phx_job *job, bool direct)
 	struct phx_claim claimed;
 
 	/* A worker for a while: its copies run beside its reads. */
-	if (!ring && self.ops->create(1, false, &self.engine))
+	if (!ring && self.ops->create(1, PHX_ENGINE_CALLER, &self.engine))
 		self.engine = NULL;
 	while (claimed = claim_for_help(job), claimed.count) {
 		if (self.engine)

@@ -30,6 +30,7 @@
 
 #include "phoenix.h"
 #include "io_engine.h"
+#include "thread_ring.h"
 #include "../phx_file.h"
 #include "../phx_stats.h"
 
@@ -44,7 +45,7 @@ struct phx_engine {
 	int last_fd;            /* found to have offsets; -1: none yet */
 	unsigned char last_flags; /* of an entry for it: 0 or IOSQE_ASYNC */
 	struct phx_io *restart; /* could not be put back into the full ring yet */
-	int wake_fd;
+	int wake_fd;            /* a worker's; else -1 */
 	bool armed;
 	uint64_t wakes;         /* where the armed read puts the eventfd's value */
 };
@@ -99,7 +100,7 @@ static int probe(void)
  */
 static _Atomic unsigned int rings_destroyed;
 
-static int create(unsigned int depth, bool shared, struct phx_engine **out)
+static int create(unsigned int depth, enum phx_engine_use use, struct phx_engine **out)
 {
 	unsigned int entries = depth < MAX_ENTRIES ? depth : MAX_ENTRIES;
 	struct phx_engine *engine = calloc(1, sizeof(*engine));
@@ -107,26 +108,29 @@ static int create(unsigned int depth, bool shared, struct phx_engine **out)
 
 	if (!engine)
 		return -ENOMEM;
-	engine->shared = shared;
+	engine->shared = use == PHX_ENGINE_SHARED;
 	engine->depth = depth;
 	engine->last_fd = -1;
 	engine->wake_fd = -1;
-	if (!shared) {
+	if (use == PHX_ENGINE_WORKER) {
 		engine->wake_fd = eventfd(0, EFD_CLOEXEC);
 		if (engine->wake_fd < 0) {
 			err = -errno;
 			goto err_free;
 		}
 	}
-	err = setup(&engine->ring, entries, 2 * depth + SPARE_CQES, shared);
+	err = setup(&engine->ring, entries, 2 * depth + SPARE_CQES,
+		    engine->shared);
 	if (err)
 		goto err_close;
 	atomic_load_explicit(&rings_destroyed, memory_order_acquire);
+	if (engine->shared)
+		phx_thread_ring_keep();
 	*out = engine;
 	return 0;
 
 err_close:
-	if (!shared)
+	if (engine->wake_fd >= 0)
 		close(engine->wake_fd);
 err_free:
 	free(engine);
@@ -137,7 +141,7 @@ static void destroy(struct phx_engine *engine)
 {
 	atomic_fetch_add_explicit(&rings_destroyed, 1, memory_order_release);
 	io_uring_queue_exit(&engine->ring);
-	if (!engine->shared)
+	if (engine->wake_fd >= 0)
 		close(engine->wake_fd);
 	free(engine);
 }
@@ -146,6 +150,9 @@ static int flush(struct phx_engine *engine)
 {
 	int n;
 
+	/* A queue's ring goes with the queue, whoever submitted into it. */
+	if (engine->shared && io_uring_sq_ready(&engine->ring))
+		phx_thread_ring_keep();
 	do {
 		/* The kernel stops behind an operation that it refuses at once. */
 		n = io_uring_submit(&engine->ring);
@@ -363,7 +370,7 @@ static void arm(struct phx_engine *engine)
 {
 	struct io_uring_sqe *sqe;
 
-	if (engine->shared || engine->armed)
+	if (engine->wake_fd < 0 || engine->armed)
 		return;
 	sqe = get_sqe(engine);
 	if (!sqe)

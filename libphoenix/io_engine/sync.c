@@ -18,7 +18,7 @@ static int probe(void)
 	return 0;
 }
 
-static int create(unsigned int depth, bool shared, struct phx_engine **out)
+static int create(unsigned int depth, enum phx_engine_use use, struct phx_engine **out)
 {
 	struct phx_engine *engine = calloc(1, sizeof(*engine));
 

@@ -15,10 +15,14 @@ void phx_thread_ring_give(void);
 void phx_thread_ring_drop(void);
 
 /*
- * Before the calling thread submits into a ring that may go: have one that stays. Linux 7
- * ends a thread's io-wq workers with the thread's last ring, and loses a request that the
- * next ring hands to them meanwhile (see docs/troubleshooting.md). Nothing on others.
+ * Before the calling thread submits into a ring that may go: have one that stays. Linux from
+ * 6.18 on ends a thread's io-wq workers with the thread's last ring, and loses a request that
+ * the next ring hands to them meanwhile (see docs/troubleshooting.md). Nothing on others.
  */
 void phx_thread_ring_keep(void);
+
+void phx_thread_ring_fork_prepare(void);
+void phx_thread_ring_fork_parent(void);
+void phx_thread_ring_fork_child(void);
 
 #endif

@@ -39,12 +39,13 @@ static void on_each(engine_test test, unsigned int depth)
 
 	for (int i = 0; i < 4; i++) {
 		const struct phx_engine_ops *ops = all[i / 2];
+		enum phx_engine_use use = i % 2 ? PHX_ENGINE_SHARED : PHX_ENGINE_WORKER;
 		struct phx_engine *e;
 
 		if (ops->probe())
 			continue; /* no io_uring here */
 		memset(buf[1], 0x5a, SIZE);
-		assert_int_equal(ops->create(depth, i % 2, &e), 0);
+		assert_int_equal(ops->create(depth, use, &e), 0);
 		test(ops, e, i % 2);
 		ops->destroy(e);
 	}
@@ -224,7 +225,7 @@ static void *sleep_until_woken(void *arg)
 {
 	struct sleeper *s = arg;
 
-	if (s->ops->create(8, false, &s->e))
+	if (s->ops->create(8, PHX_ENGINE_WORKER, &s->e))
 		return NULL;
 	s->ops->arm(s->e);
 	atomic_store(&s->stage, 1);
