@@ -80,8 +80,8 @@ static void a_connection_serves_both_ends(void)
 		da.addr += n / 2;
 		TP_OK(flagcxP2pEngineWrite(c, ra, ma, n / 2, db, &i)); /* a's first half to b */
 		TP_OK(flagcxP2pEngineWrite(d, rb, mb + n / 2, n - n / 2, da, &j)); /* and back */
-		TP_OK(flagcxP2pEngineXferWait(c, i, 10000));
-		TP_OK(flagcxP2pEngineXferWait(d, j, 10000));
+		TP_OK(flagcxP2pEngineXferWait(c, i, tp_ms(10000)));
+		TP_OK(flagcxP2pEngineXferWait(d, j, tp_ms(10000)));
 		TP_EQ(tp_differs(mb, (uint64_t)round + 1, 0, n / 2), -1);
 		TP_EQ(tp_differs(ma + n / 2, (uint64_t)round + 100, n / 2, n - n / 2), -1);
 	}
@@ -544,7 +544,7 @@ static void a_forked_child_is_refused_and_harmless(void)
 		}
 	}
 	for (int i = 0; i < 4; i++)
-		TP_OK(flagcxP2pEngineXferWait(c, id[i], 10000));
+		TP_OK(flagcxP2pEngineXferWait(c, id[i], tp_ms(10000)));
 	for (int i = 0; i < 8; i++) {
 		int status;
 
@@ -553,7 +553,7 @@ static void a_forked_child_is_refused_and_harmless(void)
 	}
 	TP_EQ(tp_differs(mem, 1, 0, n), -1);
 	TP_OK(flagcxP2pEngineRead(c, mr, mem, n, s.desc, &id[0]));
-	TP_OK(flagcxP2pEngineXferWait(c, id[0], 10000));
+	TP_OK(flagcxP2pEngineXferWait(c, id[0], tp_ms(10000)));
 	flagcxP2pEngineDestroy(e);
 	tp_quit(s.peer, 20);
 }

@@ -71,7 +71,7 @@ static void kill_ends_every_transfer(void)
 		tp_kill(s.peer, SIGKILL);
 		killed = tp_now();
 		for (int i = 0; i < N; i++) {
-			int rc = flagcxP2pEngineXferWait(l.conn, id[i], 20000);
+			int rc = flagcxP2pEngineXferWait(l.conn, id[i], tp_ms(20000));
 
 			TP_CHECK(rc == 0 || rc == -ECONNRESET || rc == -EPIPE || rc == -ETIMEDOUT);
 			TP_EQ(flagcxP2pEngineXferQuery(l.conn, id[i], &info), -ENOENT);
@@ -119,7 +119,7 @@ static void a_healthy_peer_is_not_held_up(void)
 	tp_pair_moves(&pair);
 	TP_OK(flagcxP2pEngineConnStatus(l.conn)); /* so it did hang all that time */
 	kill(ill.peer->pid, SIGKILL);
-	TP_CHECK(flagcxP2pEngineXferWait(l.conn, id, 20000) < 0);
+	TP_CHECK(flagcxP2pEngineXferWait(l.conn, id, tp_ms(20000)) < 0);
 	tp_pair_moves(&pair);
 	tp_pair_stop(&pair);
 	tp_gauges_zero(e);
@@ -164,7 +164,7 @@ static void restarts_are_survived(void)
 		for (int k = 0; k < 8; k++)
 			TP_OK(flagcxP2pRpcBatchStart(c, 1, &local, &remote, &size, k % 2, &id));
 		tp_kill(s.peer, SIGKILL);
-		TP_CHECK(flagcxP2pEngineXferWait(c, id, 20000) != -ETIMEDOUT);
+		TP_CHECK(flagcxP2pEngineXferWait(c, id, tp_ms(20000)) != -ETIMEDOUT);
 	}
 	printf("worst first transfer after a restart: %.3f s\n", worst);
 	TP_WITHIN(20, tp_stats(e).connections == 0);
@@ -212,7 +212,7 @@ static void role_reader(int argc, char **argv)
 	local = (uint64_t)(uintptr_t)mem;
 	TP_OK(flagcxP2pRpcBatchStart(c, 1, &local, &remote, &size, 0, &id));
 	tp_answer("started");
-	TP_OK(flagcxP2pEngineXferWait(c, id, 20000));
+	TP_OK(flagcxP2pEngineXferWait(c, id, tp_ms(20000)));
 	tp_answer("done %lld", (long long)tp_differs(mem, 1, 0, size));
 	tp_line();
 	flagcxP2pEngineDestroy(e);
@@ -369,7 +369,7 @@ static void deregistering_under_fire_is_safe(void)
 		tp_sleep((i % 10) * 0.0004);
 		flagcxP2pEngineMrDestroy(b, mb);
 		memset(to, 0x77, size);
-		rc = flagcxP2pEngineXferWait(c, id, 10000);
+		rc = flagcxP2pEngineXferWait(c, id, tp_ms(10000));
 		TP_CHECK(rc == 0 || rc == -ESTALE);
 		TP_CHECK(!memcmp(to, want, size));
 	}
@@ -402,7 +402,7 @@ static void waits_keep_their_deadline(void)
 		TP_EQ(info.quiet, 0);
 	}
 	kill(s.peer->pid, SIGCONT);
-	TP_OK(flagcxP2pEngineXferWait(l.conn, id, 20000));
+	TP_OK(flagcxP2pEngineXferWait(l.conn, id, tp_ms(20000)));
 	flagcxP2pEngineDestroy(e);
 	load_free(&l, 1 << 20);
 	tp_quit(s.peer, 20);

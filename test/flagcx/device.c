@@ -274,7 +274,7 @@ static void a_death_in_the_middle_is_an_end(void)
 		TP_OK(flagcxP2pRpcBatchStart(c, 1, &local, &remote, &n, write, &id));
 		tp_sleep(0.01);
 		tp_kill(f.peer, SIGKILL);
-		TP_CHECK(flagcxP2pEngineXferWait(c, id, 20000) != -ETIMEDOUT);
+		TP_CHECK(flagcxP2pEngineXferWait(c, id, tp_ms(20000)) != -ETIMEDOUT);
 		TP_WITHIN(20, tp_stats(e).connections == 0);
 		TP_WITHIN(20, tp_stats(e).in_flight == 0);
 		tp_gauges_zero(e);

@@ -382,7 +382,7 @@ static void a_device_dies_under_load(void)
 	TP_OK(flagcxP2pEngineWriteVector(p.c, &p.mr, &at, &p.size, &p.s.desc, 1, &id, NULL));
 	tp_sleep(0.05);
 	event(IBV_EVENT_DEVICE_FATAL);
-	TP_OK(flagcxP2pEngineXferWait(p.c, id, 20000));
+	TP_OK(flagcxP2pEngineXferWait(p.c, id, tp_ms(20000)));
 	tp_server_check(&p.s, 2, 0, p.size);
 	inject("");
 	before = by_rdma(&p);
@@ -546,7 +546,7 @@ static void full_queues_do_not_overflow(void)
 	inject("wc:500:12:40");
 	for (int round = 0; round < 8; round++)
 		for (int i = 0; i < CONNS; i++)
-			TP_OK(flagcxP2pEngineXferWait(c[i], id[i][round], 60000));
+			TP_OK(flagcxP2pEngineXferWait(c[i], id[i][round], tp_ms(60000)));
 	inject("");
 	pair_end(&p);
 }

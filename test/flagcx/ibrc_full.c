@@ -181,7 +181,7 @@ static void crowd_start(struct crowd *k, bool write)
 static void crowd_wait(struct crowd *k)
 {
 	for (int i = 0; i < CONNS; i++)
-		TP_OK(flagcxP2pEngineXferWait(k->c[i], k->id[i], 120000));
+		TP_OK(flagcxP2pEngineXferWait(k->c[i], k->id[i], tp_ms(120000)));
 	tp_gauges_zero(k->e);
 }
 
@@ -330,7 +330,7 @@ static double kill_one(struct mortal *m, int round)
 	tp_kill(s.peer, SIGKILL);
 	killed = tp_now();
 	for (int i = 0; i < N; i++)
-		TP_CHECK(flagcxP2pEngineXferWait(c, id[i], 60000) != -ETIMEDOUT ||
+		TP_CHECK(flagcxP2pEngineXferWait(c, id[i], tp_ms(60000)) != -ETIMEDOUT ||
 			 flagcxP2pEngineXferStatus(c, id[i]));
 	took = tp_now() - killed;
 	flagcxP2pEngineConnDestroy(c);

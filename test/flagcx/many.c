@@ -193,7 +193,7 @@ static void engines_do_not_disturb_each_other(void)
 			FlagcxP2pXferInfo info = { .size = sizeof(info) };
 
 			if (round == 0) {
-				int rc = flagcxP2pEngineXferWait(c[i], id[i], 10000);
+				int rc = flagcxP2pEngineXferWait(c[i], id[i], tp_ms(10000));
 
 				TP_CHECK(rc == 0 || rc == -ECONNRESET || rc == -EPIPE);
 			}

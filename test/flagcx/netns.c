@@ -94,7 +94,7 @@ static void cut_off(const char *how)
 	mr = tp_reg(e, mem, size);
 	conn = tp_connect(e, &b);
 	TP_OK(flagcxP2pEngineRead(conn, mr, mem, size, b.desc, &id[0]));
-	TP_OK(flagcxP2pEngineXferWait(conn, id[0], 20000));
+	TP_OK(flagcxP2pEngineXferWait(conn, id[0], tp_ms(20000)));
 	TP_EQ(tp_differs(mem, 1, 0, size), -1);
 	tp_pair_start(&pair, e, &c);
 	tp_pair_moves(&pair);
@@ -167,7 +167,7 @@ static void a_short_break_is_survived(void)
 	TP_OK(sh("ip -n %s link set eth0 down", ns[1]));
 	tp_sleep(0.7);
 	TP_OK(sh("ip -n %s link set eth0 up", ns[1]));
-	TP_OK(flagcxP2pEngineXferWait(conn, id, 30000));
+	TP_OK(flagcxP2pEngineXferWait(conn, id, tp_ms(30000)));
 	TP_EQ(tp_differs(mem, 1, 0, size), -1);
 	flagcxP2pEngineDestroy(e);
 	tp_quit(b.peer, 20);

@@ -88,6 +88,11 @@ double tp_slow(void)
 	return slow ? atof(slow) : 1.0;
 }
 
+int tp_ms(int ms)
+{
+	return (int)(ms * tp_slow());
+}
+
 double tp_now(void)
 {
 	struct timespec ts;

@@ -67,6 +67,8 @@ void tp_eq(const char *file, int line, const char *got_text, const char *want_te
 long tp_scale(long n);
 /* How many times longer things may take here: PHX_TEST_SLOW, of an emulated machine. */
 double tp_slow(void);
+/* A wait's limit, of so many milliseconds elsewhere. */
+int tp_ms(int ms);
 /* Is this build slowed by a sanitizer? */
 bool tp_sanitized(void);
 double tp_now(void);

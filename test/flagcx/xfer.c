@@ -25,7 +25,7 @@ static void moves_any_size_to_any_place(void)
 		tp_server_fill(&s, 10 + i);
 		memset(mem, 0xa5, size);
 		TP_OK(flagcxP2pEngineRead(c, mr, mem + at, n, tp_desc(&s, to, n), &id));
-		TP_OK(flagcxP2pEngineXferWait(c, id, 20000));
+		TP_OK(flagcxP2pEngineXferWait(c, id, tp_ms(20000)));
 		TP_EQ(tp_differs(mem + at, 10 + i, to, n), -1);
 		for (size_t k = 0; k < at; k++)
 			TP_EQ(mem[k], 0xa5);
@@ -34,7 +34,7 @@ static void moves_any_size_to_any_place(void)
 		/* write: the same the other way */
 		tp_fill(mem + at, 100 + i, to, n);
 		TP_OK(flagcxP2pEngineWrite(c, mr, mem + at, n, tp_desc(&s, to, n), &id));
-		TP_OK(flagcxP2pEngineXferWait(c, id, 20000));
+		TP_OK(flagcxP2pEngineXferWait(c, id, tp_ms(20000)));
 		tp_server_check(&s, 100 + i, to, n);
 		tp_server_check(&s, 10 + i, 0, to);
 		tp_server_check(&s, 10 + i, to + n, size - to - n);
@@ -43,7 +43,7 @@ static void moves_any_size_to_any_place(void)
 	uint64_t id;
 
 	TP_OK(flagcxP2pEngineRead(c, mr, mem + size - 1, 1, tp_desc(&s, size - 1, 1), &id));
-	TP_OK(flagcxP2pEngineXferWait(c, id, 20000));
+	TP_OK(flagcxP2pEngineXferWait(c, id, tp_ms(20000)));
 	tp_gauges_zero(e);
 	flagcxP2pEngineConnDestroy(c);
 	flagcxP2pEngineDestroy(e);
@@ -98,7 +98,7 @@ static void moves_scattered_batches(void)
 		b.desc[i] = tp_desc(&s, (size_t)i * block, block);
 	}
 	TP_OK(flagcxP2pEngineReadVector(c, b.mr, b.local, b.size, b.desc, n, &id, NULL));
-	TP_OK(flagcxP2pEngineXferWait(c, id, 20000));
+	TP_OK(flagcxP2pEngineXferWait(c, id, tp_ms(20000)));
 	for (int i = 0; i < n; i++)
 		TP_EQ(tp_differs(b.local[i], 1, (size_t)i * block, b.size[i]), -1);
 	for (int i = 0; i < n; i++)
@@ -107,7 +107,7 @@ static void moves_scattered_batches(void)
 		tp_server_fill(&s, 2);
 		TP_OK(flagcxP2pEngineWriteVectorPolicy(c, b.mr, b.local, b.size, b.desc, n, policy,
 						       &id));
-		TP_OK(flagcxP2pEngineXferWait(c, id, 20000));
+		TP_OK(flagcxP2pEngineXferWait(c, id, tp_ms(20000)));
 		for (int i = 0; i < n; i += 97) {
 			uint64_t off = (uint64_t)i * block;
 
@@ -163,7 +163,7 @@ static void policy_decides_the_slices(void)
 		TP_OK(flagcxP2pEngineXferQuery(c, id, &info));
 		TP_EQ(info.slices, want[i].slices);
 		TP_EQ(info.bytes_total, want[i].size);
-		TP_OK(flagcxP2pEngineXferWait(c, id, 10000));
+		TP_OK(flagcxP2pEngineXferWait(c, id, tp_ms(10000)));
 	}
 	flagcxP2pEngineDestroy(e);
 	tp_quit(s.peer, 10);
@@ -243,16 +243,16 @@ static void the_target_checks_bounds(void)
 	c = tp_connect(e, &s);
 	d = tp_desc(&s, 1, 1);
 	TP_OK(flagcxP2pEngineWrite(c, mr, mem, size, d, &id)); /* one byte too far */
-	TP_EQ(flagcxP2pEngineXferWait(c, id, 10000), -EFAULT);
+	TP_EQ(flagcxP2pEngineXferWait(c, id, tp_ms(10000)), -EFAULT);
 	d.addr = s.addr - 1;
 	TP_OK(flagcxP2pEngineRead(c, mr, mem, 2, d, &id));
-	TP_EQ(flagcxP2pEngineXferWait(c, id, 10000), -EFAULT);
+	TP_EQ(flagcxP2pEngineXferWait(c, id, tp_ms(10000)), -EFAULT);
 	d.addr = UINT64_MAX - 3;
 	TP_EQ(flagcxP2pEngineRead(c, mr, mem, 8, d, &id), -EINVAL);
 	d = s.desc;
 	d.rid ^= 1;
 	TP_OK(flagcxP2pEngineRead(c, mr, mem, 8, d, &id));
-	TP_CHECK(flagcxP2pEngineXferWait(c, id, 10000) < 0);
+	TP_CHECK(flagcxP2pEngineXferWait(c, id, tp_ms(10000)) < 0);
 	tp_server_check(&s, 1, 0, size);
 	flagcxP2pEngineDestroy(e);
 	tp_quit(s.peer, 10);
@@ -325,12 +325,12 @@ static void a_key_dies_with_its_registration(void)
 	tp_say(s.peer, "dereg");
 	tp_hear(s.peer, 20);
 	TP_OK(flagcxP2pEngineWrite(c, mr, mem, 8, old, &id));
-	TP_EQ(flagcxP2pEngineXferWait(c, id, 10000), -ESTALE);
+	TP_EQ(flagcxP2pEngineXferWait(c, id, tp_ms(10000)), -ESTALE);
 	tp_say(s.peer, "reg"); /* the same addresses again */
 	line = tp_hear(s.peer, 20);
 	TP_CHECK(!strncmp(line, "desc ", 5));
 	TP_OK(flagcxP2pEngineWrite(c, mr, mem, 8, old, &id));
-	TP_EQ(flagcxP2pEngineXferWait(c, id, 10000), -ESTALE);
+	TP_EQ(flagcxP2pEngineXferWait(c, id, tp_ms(10000)), -ESTALE);
 	tp_server_check(&s, 1, 0, size);
 	flagcxP2pEngineDestroy(e);
 	tp_quit(s.peer, 10);
@@ -432,7 +432,7 @@ static void large_sizes_are_whole(void)
 		tp_fill(a + at, 9, at, 4096);
 	tp_fill(a + size - 4096, 9, size - 4096, 4096);
 	TP_OK(flagcxP2pEngineWrite(c, ma, a, size, d, &id));
-	TP_OK(flagcxP2pEngineXferWait(c, id, 60000));
+	TP_OK(flagcxP2pEngineXferWait(c, id, tp_ms(60000)));
 	for (size_t at = 0; at < size; at += 64 << 20)
 		TP_EQ(tp_differs(b + at, 9, at, 4096), -1);
 	TP_EQ(tp_differs(b + size - 4096, 9, size - 4096, 4096), -1);
