@@ -145,7 +145,7 @@ static void bytes_go_by_queue_pairs(void)
 static void a_late_registration_is_reached(void)
 {
 	struct pair p = pair_new(1 << 20, NULL);
-	double until = tp_now() + 30;
+	double until = tp_now() + 30 * tp_slow();
 	uint64_t before;
 
 	if (carried(&p, "tcp"))
@@ -239,7 +239,7 @@ static void who_insists_on_rdma_gets_an_error(void)
 	e = tp_engine();
 	tp_serve(&s, 4096, 0, NULL);
 	/* the connect or the first use of it, as it comes */
-	for (double until = tp_now() + 20;;) {
+	for (double until = tp_now() + 20 * tp_slow();;) {
 		FlagcxP2pConn *c = flagcxP2pEngineConnect(e, "127.0.0.1", 0, s.port, false);
 
 		if (!c || flagcxP2pEngineConnStatus(c))
@@ -296,7 +296,7 @@ static void a_dead_line_rests_and_comes_back(void)
 	TP_OK(move(&p, 3, 64));
 	TP_EQ(by_rdma(&p), before);
 	inject("");
-	for (double until = tp_now() + 30; by_rdma(&p) == before;) {
+	for (double until = tp_now() + 30 * tp_slow(); by_rdma(&p) == before;) {
 		TP_CHECK(tp_now() < until);
 		TP_OK(move(&p, 4, 64));
 		tp_sleep(0.1);
@@ -362,7 +362,7 @@ static void a_port_goes_down_and_up(void)
 	TP_OK(move(&p, 3, 64));
 	TP_EQ(by_rdma(&p), before);
 	event(IBV_EVENT_PORT_ACTIVE);
-	for (double until = tp_now() + 30; by_rdma(&p) == before;) {
+	for (double until = tp_now() + 30 * tp_slow(); by_rdma(&p) == before;) {
 		TP_CHECK(tp_now() < until);
 		TP_OK(move(&p, 4, 64));
 		tp_sleep(0.1);

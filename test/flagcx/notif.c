@@ -99,7 +99,7 @@ static void threads_share_a_connection(void)
 	struct sender s[N];
 	pthread_t t[N];
 	int next[N] = { 0 }, total = 0, count = (int)tp_scale(2000);
-	double until = tp_now() + 30;
+	double until = tp_now() + 30 * tp_slow();
 
 	for (int i = 0; i < N; i++) {
 		s[i] = (struct sender){ p.ab, i, count };
@@ -290,7 +290,7 @@ static void last_words_reach_a_slow_peer(void)
 	tp_sleep(1.5);
 	kill(s.peer->pid, SIGCONT);
 	flagcxP2pEngineDestroy(e);
-	for (until = tp_now() + 20; total < 30 && tp_now() < until; total += n) {
+	for (until = tp_now() + 20 * tp_slow(); total < 30 && tp_now() < until; total += n) {
 		tp_say(s.peer, "notifs");
 		TP_EQ(sscanf(tp_hear(s.peer, 20), "notifs %d", &n), 1);
 	}

@@ -332,7 +332,7 @@ void tp_say(struct tp_peer *p, const char *fmt, ...)
 char *tp_hear(struct tp_peer *p, double seconds)
 {
 	static char line[65536];
-	double until = tp_now() + seconds;
+	double until = tp_now() + seconds * tp_slow();
 
 	for (;;) {
 		char *end = memchr(p->buf, '\n', p->len);
@@ -378,7 +378,7 @@ void tp_kill(struct tp_peer *p, int signal_)
 
 void tp_quit(struct tp_peer *p, double seconds)
 {
-	double until = tp_now() + seconds;
+	double until = tp_now() + seconds * tp_slow();
 	siginfo_t info = { 0 };
 	int status;
 
