@@ -34,10 +34,10 @@ int phxsim_p2p_put_pages(u64 va, struct phxsim_page_table *pt);
 int phxsim_p2p_get_pages_persistent(u64 va, u64 len, struct phxsim_page_table **pt, u32 flags);
 int phxsim_p2p_put_pages_persistent(u64 va, struct phxsim_page_table *pt);
 
-static typeof(phxsim_p2p_get_pages) *get_pages;
-static typeof(phxsim_p2p_put_pages) *put_pages;
-static typeof(phxsim_p2p_get_pages_persistent) *get_pages_persistent;
-static typeof(phxsim_p2p_put_pages_persistent) *put_pages_persistent;
+static typeof(&phxsim_p2p_get_pages) get_pages;
+static typeof(&phxsim_p2p_put_pages) put_pages;
+static typeof(&phxsim_p2p_get_pages_persistent) get_pages_persistent;
+static typeof(&phxsim_p2p_put_pages_persistent) put_pages_persistent;
 
 static const struct phxfs_symbol sim_symbols[] = {
 	PHXFS_SYMBOL(phxsim_p2p_get_pages, get_pages),

@@ -95,7 +95,7 @@ static inline void fake_reclaimed(void *data)
 	mutex_unlock(&fake_lock);
 	atomic_inc(&fake_held);
 	while (READ_ONCE(fake_hold))
-		msleep(5);
+		usleep_range(5000, 10000);
 	atomic_dec(&fake_held);
 	pin->tell(pin);
 	mutex_lock(&fake_lock);

@@ -45,6 +45,7 @@ struct gcov_info {
 	u32 stamp;
 	u32 checksum;
 	const char *filename;
+
 	void (*merge[COUNTER_KINDS])(u64 *, u32);	/* NULL: that kind is not in use */
 	u32 n_functions;
 	struct gcov_fn_info **functions;
