@@ -34,7 +34,6 @@
 #include "thread_ring.h"
 #include "../phx_config.h"
 #include "../phx_error.h"
-#include "../phx_init.h"
 
 #define GRAIN 32
 #define LOOK_NS 50000 /* for more of what comes in quick succession, before sleeping */

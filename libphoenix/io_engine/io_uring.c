@@ -119,8 +119,7 @@ static int create(unsigned int depth, enum phx_engine_use use, struct phx_engine
 			goto err_free;
 		}
 	}
-	err = setup(&engine->ring, entries, 2 * depth + SPARE_CQES,
-		    engine->shared);
+	err = setup(&engine->ring, entries, 2 * depth + SPARE_CQES, engine->shared);
 	if (err)
 		goto err_close;
 	atomic_load_explicit(&rings_destroyed, memory_order_acquire);
